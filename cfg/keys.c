@@ -153,7 +153,7 @@ const struct key key_table[] = {
       "Age at which a retained native snapshot is pruned even within snapshots-to-retain; 0: no limit."},
      P(retain_max_age_s), V_DURATION0, 0, 36500 * DAY, NULL},
     {{"keep-on-failure", POLICY, "yes|no", "no",
-      "Keep the native snapshot if its data could not be moved, for a manual retry."},
+      "Keep the native snapshot if its data could not be moved, for `snapferry retry`."},
      P(keep_on_failure), V_YESNO, ANY, NULL},
     {{"prune", POLICY, "before|after", "after",
       "When the oldest retained native snapshot is pruned for a new one: after the data of the new one has been moved, "
@@ -181,7 +181,8 @@ const struct key key_table[] = {
     {{"backup-option.*", POLICY, "text", "", "Option KEY of backup-option.KEY for the driver or plugin."},
      P(options), V_OPTIONS, ANY, NULL},
     {{"expose-keep-on-failure", POLICY, "yes|no", "no",
-      "Keep the intermediate volume if exposing failed, for diagnosis."},
+      "Keep the native snapshot and the intermediate volume of a backup that failed, for inspection, until `snapferry "
+      "unhold`."},
      P(expose_keep_on_failure), V_YESNO, ANY, NULL},
     {{"copy-limit", POLICY, "bytes per second", "0",
       "Maximum rate of a full copy to an intermediate volume; 0: no limit."},

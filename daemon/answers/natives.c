@@ -19,6 +19,25 @@ static json_t *native_details(const struct native_row *n)
     return o;
 }
 
+/* What is kept for inspection since its backup failed, and is removed once it is released. */
+static void put_kept(json_t *o, const struct native_kept *k)
+{
+    if (!k->there)
+        return;
+    json_t *kept = json_object();
+    jset_int(kept, "since_ns", k->at_ns);
+    put_text(kept, "operation", k->operation);
+    put_text(kept, "why", k->why);
+    put_text(kept, "intermediate", k->alias);
+    put_text(kept, "class", k->into->name);
+    copy_member(kept, "path", k->exposure, "path");
+    copy_member(kept, "mechanism", k->exposure, "mechanism");
+    copy_member(kept, "size", k->exposure, "size");
+    jset_bool(kept, "released", k->released);
+    put_text(kept, "error", k->error);
+    json_object_set_new(o, "kept", kept);
+}
+
 static json_t *native_document(const struct native_row *n)
 {
     CLEANUP_JSON json_t *d = native_desc_to_json(n->native);
@@ -35,6 +54,7 @@ static json_t *native_document(const struct native_row *n)
     jset_bool(o, "hold", n->hold.held);
     put_text(o, "note", n->hold.note);
     put_text(o, "handle", n->native->handle);
+    put_kept(o, &n->kept);
     return o;
 }
 
@@ -193,6 +213,26 @@ static void add_next(const struct answer_facts *f, const char *volume_id, json_t
             json_array_append_new(list, answer_native_planned(row, &facts[i]));
 }
 
+static int see_oldest_kept(const struct native_row *n, void *arg)
+{
+    int64_t *oldest = arg;
+    if (n->kept.there && (!*oldest || n->kept.at_ns < *oldest))
+        *oldest = n->kept.at_ns;
+    return 0;
+}
+
+/* What is kept for inspection. It is rare: only then is the oldest one looked for. */
+static void put_inspection(const struct answer_facts *f, const struct overview_natives *x, json_t *o)
+{
+    int64_t oldest = 0;
+    if (!x->kept)
+        return;
+    native_row_each(f->records, NULL, see_oldest_kept, &oldest, NULL);
+    json_object_set_new(o, "inspection",
+                        json_pack("{s:i,s:i,s:I,s:I}", "count", (int)x->kept, "intermediates", (int)x->intermediates,
+                                  "since_ns", (json_int_t)oldest, "used", (json_int_t)x->kept_used));
+}
+
 json_t *natives_summary(const struct answer_facts *f)
 {
     char text[700];
@@ -213,5 +253,6 @@ json_t *natives_summary(const struct answer_facts *f)
     json_t *o =
         json_pack("{s:i,s:I,s:o,s:s}", "count", (int)x.n, "used", (json_int_t)x.used, "next", next, "text", text);
     put_ns(o, "next_ns", volume_next_ns(f, jstr(first, "volume_id")));
+    put_inspection(f, &x, o);
     return o;
 }

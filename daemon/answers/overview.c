@@ -199,6 +199,9 @@ static void count_place(struct overview *s, const struct place *p, unsigned n)
     s->natives.n += n * p->natives.n;
     s->natives.next += n * p->natives.next;
     s->natives.used += n == 1 ? p->natives.used : -p->natives.used;
+    s->natives.kept += n * p->natives.kept;
+    s->natives.intermediates += n * p->natives.intermediates;
+    s->natives.kept_used += n == 1 ? p->natives.kept_used : -p->natives.kept_used;
     if (!p->recorded)
         return;
     s->states[p->state] += n;
@@ -311,6 +314,11 @@ static void look_at_natives(struct overview *s, struct place *p, int64_t now_ns)
         const struct native_row *row = native_row_peek(s->records, f[i].alias);
         if (row && !p->oldest)
             p->oldest = row->seq;
+        if (row && row->kept.there) {
+            p->natives.kept++;
+            p->natives.intermediates += row->kept.alias[0] != '\0';
+            p->natives.kept_used += kept_used(row);
+        }
         if (!row || row->state == NATIVE_MISSING)
             continue;
         first = first ? first : row;

@@ -51,6 +51,8 @@ bool overview_job_is_busy(const struct overview *s, unsigned number);
 struct overview_natives {
     unsigned n, next; /* next: pruned by the next backups */
     int64_t used;
+    unsigned kept, intermediates; /* for inspection (expose-keep-on-failure), with how many intermediates */
+    int64_t kept_used;            /* bytes of these */
 };
 struct overview_natives overview_natives(const struct overview *s);
 /* Id of a volume of which the next backup prunes a native snapshot, the one with the oldest snapshot first. */

@@ -389,6 +389,7 @@ static json_t *backup_document(const struct answer_facts *f, const struct backup
         put_text(o, "blocked_by", b->blocked_by);
     }
     put_position(f, b, o);
+    put_text(o, "retry_of", b->retry_of);
     put_text(o, "target", b->target);
     put_text(o, "from", restore_from_name(b->from));
     put_error(o, &b->error);

@@ -29,6 +29,7 @@ int cli_ask(const struct options *o, struct err *e)
         {VERB_FORGET, ask_forget},
         {VERB_CANCEL, ask_cancel},
         {VERB_DELETE, ask_delete},
+        {VERB_RETRY, ask_retry},
         {VERB_HOLD, ask_hold},
         {VERB_UNHOLD, ask_hold},
         {VERB_RELOAD, ask_reload},

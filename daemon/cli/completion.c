@@ -65,6 +65,7 @@ static const struct {
     {VERB_LOGS, "@operations", ""},
     {VERB_EXPLAIN, "@volumes", ""},
     {VERB_DELETE, "@backups", ""},
+    {VERB_RETRY, "@backups", ""},
     {VERB_HOLD, "@natives,backups", ""},
     {VERB_UNHOLD, "@natives,backups", ""},
     {VERB_ASK_VERIFY, "@repositories", ""},

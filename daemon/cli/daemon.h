@@ -154,6 +154,7 @@ int ask_restore(const struct options *o, struct err *e);
 int ask_cancel(const struct options *o, struct err *e);
 int ask_delete(const struct options *o, struct err *e);
 int ask_hold(const struct options *o, struct err *e);
+int ask_retry(const struct options *o, struct err *e);
 int ask_native_prune(const struct options *o, struct err *e);
 int ask_expire(const struct options *o, struct err *e);
 int ask_verify(const struct options *o, struct err *e);

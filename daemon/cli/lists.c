@@ -289,6 +289,20 @@ int ask_volumes(const struct options *o, struct err *e)
     return 0;
 }
 
+/* The intermediate that is kept for inspection with a native snapshot. */
+static void note_kept(struct table *t, const json_t *kept)
+{
+    char line[1200];
+    if (!kept || !*jstr(kept, "intermediate"))
+        return;
+    const bool bad = *jstr(kept, "error");
+    snprintf(line, sizeof line, "intermediate %.40s%s%.800s%s%s%.200s", jstr(kept, "intermediate"),
+             *jstr(kept, "path") ? ": " : "", text_name(jstr(kept, "path")),
+             jbool(kept, "released") ? ", to be removed" : "", bad ? ": " : "",
+             bad ? text_name(jstr(kept, "error")) : "");
+    table_note(t, TINT_DIM, line);
+}
+
 static void print_natives(const json_t *list)
 {
     static const char *const heads[] = {"ALIAS", "VOLUME", "AGE", "USED", "KEPT AS"};
@@ -305,6 +319,7 @@ static void print_natives(const json_t *list)
         table_cell(t, TINT_NONE, "%s", text_size(n, "used"));
         table_cell(t, !present ? TINT_BAD : jbool(n, "prune") ? TINT_WARN : TINT_NONE, "%s", kept);
         table_note(t, TINT_DIM, jstr(n, "why"));
+        note_kept(t, jobj(n, "kept"));
     }
     table_print(t, stdout, "");
 }

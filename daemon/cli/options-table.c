@@ -24,6 +24,13 @@ const struct verb_info verb_table[] = {
      1,
      2,
      "restore a volume of a backup from its native snapshot or the repository"},
+    {VERB_RETRY,
+     FORM_DAEMON,
+     {"retry", NULL},
+     "BACKUP[/VOLUME]",
+     1,
+     1,
+     "back up failed volumes again, from the native snapshots taken then"},
     {VERB_CANCEL, FORM_DAEMON, {"cancel", NULL}, "ID...|--all", 0, 1000, "cancel backups, restores or operations"},
     {VERB_WAIT,
      FORM_DAEMON,
@@ -55,7 +62,13 @@ const struct verb_info verb_table[] = {
     {VERB_NATIVE_LIST, FORM_DAEMON, {"native", "list"}, "", 0, 0, "list native snapshots, and why each is kept"},
     {VERB_NATIVE_PRUNE, FORM_DAEMON, {"native", "prune"}, "", 0, 0, "remove native snapshots that are not needed"},
     {VERB_HOLD, FORM_DAEMON, {"hold", NULL}, "NATIVE|BACKUP", 1, 1, "keep native snapshots until unhold"},
-    {VERB_UNHOLD, FORM_DAEMON, {"unhold", NULL}, "NATIVE|BACKUP", 1, 1, "release a hold"},
+    {VERB_UNHOLD,
+     FORM_DAEMON,
+     {"unhold", NULL},
+     "NATIVE|BACKUP",
+     1,
+     1,
+     "release a hold, or what is kept for inspection"},
     {VERB_ASK_EXPIRE, FORM_DAEMON, {"snapshot", "expire"}, "", 0, 0, "delete expired snapshots in the repository"},
     {VERB_ASK_VERIFY,
      FORM_DAEMON,
@@ -159,7 +172,7 @@ _Static_assert(VERB_COUNT <= 64, "a set of verbs is a 64-bit mask");
 #define ALONE (V(CHECK_CONFIG) | V(IMPORT_VELERO) | V(PLUGIN_CHECK) | V(BENCH) | V(HELP))
 #define ASKS (ALL_VERBS & ~(WITH_REPO | ALONE))
 /* They start an operation that can be waited for. */
-#define STARTS (V(ASK_BACKUP) | V(ASK_RESTORE) | V(ASK_VERIFY) | V(ASK_EXPIRE) | V(SCAN))
+#define STARTS (V(ASK_BACKUP) | V(RETRY) | V(ASK_RESTORE) | V(ASK_VERIFY) | V(ASK_EXPIRE) | V(SCAN))
 /* They print tables. */
 #define TABLES                                                                                                         \
     (V(STATUS) | V(OPERATIONS) | V(BACKUPS) | V(VOLUMES) | V(JOBS) | V(NATIVE_LIST) | V(NATIVE_PRUNE) | V(DESCRIBE) |  \

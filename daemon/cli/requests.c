@@ -109,24 +109,59 @@ int ask_backup(const struct options *o, struct err *e)
     return 0;
 }
 
-/* ---- restore ---- */
-
 /* BACKUP[/VOLUME]: no backup id has a slash. */
-static int restore_args(const struct options *o, json_t *args, struct err *e)
+static int add_backup_volume(const char *what, json_t *args, struct err *e)
 {
-    const char *what = o->args[0], *slash = strchr(what, '/');
-    char backup[512], target[4096];
+    const char *slash = strchr(what, '/');
+    char backup[512];
     size_t n = slash ? (size_t)(slash - what) : strlen(what);
     if (!n || n >= sizeof backup)
         return err_set(e, ERR_USAGE, EINVAL, "\"%.64s\" does not begin with a backup id", text_name(what));
     snprintf(backup, sizeof backup, "%.*s", (int)n, what);
+    int rc = add_text(args, "backup", backup, e);
+    return rc < 0 ? rc : add_text(args, "volume", slash ? slash + 1 : NULL, e);
+}
+
+int ask_retry(const struct options *o, struct err *e)
+{
+    CLEANUP_JSON json_t *args = json_object(), *answer = NULL;
+    size_t i;
+    const json_t *op;
+    if (!args)
+        return err_nomem(e);
+    int rc = add_backup_volume(o->args[0], args, e);
+    if (rc >= 0)
+        rc = daemon_ask(o, "retry", json_incref(args), &answer, e);
+    if (rc < 0)
+        return rc;
+    const char *id = jstr(answer, "backup");
+    if (!o->json && !o->quiet) {
+        printf("Backup %s, from the native snapshots of %s:\n", text_name(id), text_name(jstr(answer, "retry_of")));
+        json_array_foreach(jarr(answer, "operations"), i, op)
+            printf("  %s, native snapshot %s\n", text_name(jstr(op, "volume")), text_name(jstr(op, "native")));
+        print_skipped(answer);
+        if (!o->wait)
+            printf("Show progress: snapferry wait %s\n", text_name(id));
+    }
+    if (o->wait)
+        return wait_for(o, id, e);
+    if (o->json)
+        print_answer(o, answer);
+    return 0;
+}
+
+/* ---- restore ---- */
+
+static int restore_args(const struct options *o, json_t *args, struct err *e)
+{
+    char target[4096];
     if (o->n_args < 2 && !o->class_map) {
         err_set(e, ERR_USAGE, EINVAL, "restore requires a target");
         return err_hint(e, "give a file or device, or --class-map OLD=NEW for the same name in another class");
     }
     if (absolute_path(o->n_args > 1 ? o->args[1] : "", o->n_args > 1, target, e) < 0 ||
-        add_text(args, "backup", backup, e) < 0 || add_text(args, "volume", slash ? slash + 1 : NULL, e) < 0 ||
-        add_text(args, "target", o->n_args > 1 ? target : NULL, e) < 0 || add_text(args, "from", o->from, e) < 0)
+        add_backup_volume(o->args[0], args, e) < 0 || add_text(args, "target", o->n_args > 1 ? target : NULL, e) < 0 ||
+        add_text(args, "from", o->from, e) < 0)
         return -EINVAL;
     add_flag(args, "overwrite", o->overwrite);
     add_flag(args, "new", o->new_target);

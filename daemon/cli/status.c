@@ -246,6 +246,18 @@ static void show_natives(FILE *f, const json_t *s)
              jint(n, "count") == 1 ? "" : "s", used ? ", " : "", used ? text_size(n, "used") : "",
              some && *jstr(n, "text") ? "; " : "", some ? jstr(n, "text") : "", when);
     print_labelled(f, "Native", line);
+    const json_t *kept = jobj(n, "inspection");
+    if (!kept)
+        return;
+    const long long k = (long long)jint(kept, "count"), made = (long long)jint(kept, "intermediates");
+    used = jint(kept, "used") > 0;
+    snprintf(
+        line, sizeof line,
+        "%lld snapshot%s of failed backups and %lld intermediate%s for inspection, since %s%s%s; `snapferry native "
+        "list` shows them",
+        k, k == 1 ? "" : "s", made, made == 1 ? "" : "s", text_ago(jint(kept, "since_ns")), used ? ", " : "",
+        used ? text_size(kept, "used") : "");
+    print_labelled(f, "Kept", line);
 }
 
 /* ---- lists ---- */

@@ -84,6 +84,11 @@ static void do_delete(struct request *q, const json_t *args)
     with_id(q, args, "id", NAME_BACKUP, engine_delete);
 }
 
+static void do_retry(struct request *q, const json_t *args)
+{
+    with_id(q, args, "backup", NAME_BACKUP, engine_retry);
+}
+
 static void submit_hold(struct request *q, const json_t *args, bool on)
 {
     CLEANUP_JSON json_t *req = json_copy((json_t *)(uintptr_t)args);
@@ -217,6 +222,7 @@ static const struct {
     {"logs", do_logs, false, true, "id:d!"},
     {"cancel", do_cancel, true, false, "id:d!"},
     {"delete", do_delete, true, false, "id:d! force:b even_kept:b"},
+    {"retry", do_retry, true, true, "backup:d! volume:s"},
     {"hold", do_hold, true, false, "native:d! note:s"},
     {"unhold", do_unhold, true, false, "native:d! note:s"},
     {"native-prune", do_native_prune, true, true, "volume:s dry_run:b"},

@@ -467,7 +467,8 @@ void decide_backup(struct decide *d, struct backup *b)
             if (backup_become(d, b, BACKUP_FINALIZING) == 0)
                 plan_crash_point(d, "engine-backup-finalizing");
         } else if (snapshots_done && b->state == BACKUP_SNAPSHOTTING) {
-            b->snapshots_done_ns = decide_now(d); /* the point in time that can be restored (AO-42) */
+            if (!b->retry_of[0])
+                b->snapshots_done_ns = decide_now(d); /* the point in time that can be restored (AO-42) */
             if (backup_become(d, b, BACKUP_MOVING) == 0)
                 plan_crash_point(d, "engine-backup-moving");
         }

@@ -595,6 +595,8 @@ int natives_make_room(struct decide *d, struct operation *op, const struct nativ
 bool natives_asked(struct decide *d, const struct operation *op, char *out, size_t cap);
 /* The end of WORK_PRUNE. */
 void natives_pruned(struct decide *d, struct operation *op, const struct work_result *s);
+/* An item for the removal: with the intermediate that was kept with it, which is removed first. New reference. */
+json_t *native_removal(const struct native_row *n);
 /* What the removal of native snapshots answered (NULL: nothing). */
 void natives_removed(struct decide *d, const struct step_answer *answer);
 /*
@@ -609,6 +611,35 @@ int natives_plan_prune(struct decide *d, const char *volume_id, const struct nat
 void natives_note_checked(struct decide *d, const struct operation *check);
 /* Asks it by an admin operation; id gets its name. What waits to be asked goes along. */
 int natives_ask_repository(struct decide *d, const char *repository, json_t *check, char id[512], struct err *e);
+
+/* ---- what a failed backup leaves for inspection (kept.c): expose-keep-on-failure, PVC-11 ---- */
+
+/* The operation fails: notes in the record of its native snapshot, which the caller writes, what stays, and takes the
+ * intermediate over from its intent. Nothing, if that is not wanted, or something of the volume is kept already. */
+void kept_note(struct decide *d, const struct operation *op, struct native_row *n);
+/* It is no longer wanted: changes the row only. False: it was not kept. */
+bool kept_release(struct native_row *n);
+/* Whether an intermediate of that alias is kept, or released and not removed yet. */
+bool kept_has(struct records *r, const char *alias);
+/* Intermediates that were released, as intents to undo; their ids are numbers of the rows. New reference, NULL: none.
+ */
+json_t *kept_released(struct records *r);
+/* What became of them: {"intents": [{"id", "error"}]}. True: at least one is gone. */
+bool kept_removed(struct decide *d, const json_t *out);
+
+/* ---- another attempt from the native snapshot of a backup that failed (retry.c): RS-03 ---- */
+
+/*
+ * {"backup", "volume": name or id, "": all that failed, "seen": [{"alias", "state", "why"}] as the storage has been
+ * looked at}: a new backup of the volumes that failed, of the native snapshots that were taken then: of no other, so
+ * that no volume of it is of another time. In the transaction of the caller. *answer: a new reference.
+ */
+int retry_submit(struct decide *d, const json_t *req, json_t **answer, struct err *e);
+/* Which natives a retry would need, for a look at the storage: {"classes": [...], "aliases": [alias]}. New
+ * reference; NULL: `e`. */
+json_t *retry_look(struct decide *d, const json_t *req, struct err *e);
+/* Phase 1 of an operation that is one: its native snapshot is there, or it fails. */
+void retry_begin(struct decide *d, struct operation *op);
 
 /* ---- volumes (volumes.c) ---- */
 

@@ -23,6 +23,8 @@ struct owned {
     json_t *writers; /* snapshot id -> the operation that wrote it */
     json_t *volume_ids;
     char held[64], restore[512];
+    struct native_row inspected; /* the first one that is kept for inspection */
+    unsigned n_inspected;
 };
 
 static int own_native(const struct native_row *n, void *arg)
@@ -30,9 +32,9 @@ static int own_native(const struct native_row *n, void *arg)
     struct owned *o = arg;
     if (n->hold.held)
         snprintf(o->held, sizeof o->held, "%s", n->id);
-    return json_array_append_new(o->natives,
-                                 json_pack("{s:s,s:o,s:o}", "alias", n->id, "class", class_desc_to_json(n->klass),
-                                           "native", native_desc_to_json(n->native)));
+    if (n->kept.there && !n->kept.released && !o->n_inspected++ && native_row_copy(&o->inspected, n) < 0)
+        return -ENOMEM;
+    return json_array_append_new(o->natives, native_removal(n));
 }
 
 static int own_operation(const struct operation *op, void *arg)
@@ -84,7 +86,8 @@ static int look(struct decide *d, const char *backup, struct owned *o, struct er
                         .operations = json_array(),
                         .volumes = json_object(),
                         .writers = json_object(),
-                        .volume_ids = json_array()};
+                        .volume_ids = json_array(),
+                        .inspected = ROW_INIT};
     int rc = native_row_each(d->records, &natives, own_native, o, e);
     if (rc == 0)
         rc = operation_each(d->records, &f, own_operation, o, e);
@@ -111,6 +114,7 @@ static void owned_clear(struct owned *o)
     json_decref(o->volumes);
     json_decref(o->writers);
     json_decref(o->volume_ids);
+    native_row_clear(&o->inspected);
 }
 
 /* What the repositories no longer have protects nothing, whatever of the backup is still to be removed. */
@@ -386,6 +390,19 @@ void delete_work_ended(struct decide *d, struct operation *op, enum work w, stru
 
 /* ---- requests ---- */
 
+/* What somebody may want to look at is not removed by the way (PVC-11). */
+static int refuse_inspected(const struct backup *b, const struct owned *o, struct err *e)
+{
+    const struct native_row *n = &o->inspected;
+    char more[64] = "";
+    if (o->n_inspected > 1)
+        snprintf(more, sizeof more, ", and of %u other volumes", o->n_inspected - 1);
+    err_set(e, ERR_BUSY, 0, "backup %s failed and is kept for inspection: native snapshot %s of %s%s%s%s", b->id, n->id,
+            n->volume->name, n->kept.alias[0] ? " with its intermediate " : "", n->kept.alias, more);
+    return err_hint(e, "`snapferry unhold %s` removes what was kept, --even-kept also deletes it with the backup",
+                    o->n_inspected > 1 ? b->id : n->id);
+}
+
 static int delete_check(struct decide *d, const struct backup *b, bool force, bool even_kept, struct err *e)
 {
     CLEANUP(owned_clear) struct owned o = {.natives = NULL};
@@ -400,6 +417,8 @@ static int delete_check(struct decide *d, const struct backup *b, bool force, bo
         err_set(e, ERR_BUSY, 0, "native snapshot %s of backup %s is held", o.held, b->id);
         return err_hint(e, "`snapferry unhold %s` first, or --even-kept", o.held);
     }
+    if (o.n_inspected && !even_kept)
+        return refuse_inspected(b, &o, e);
     return 0;
 }
 

@@ -3,6 +3,7 @@
 #include "daemon/decide/natives-plan.h"
 
 #include "base/cleanup.h"
+#include "base/json.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -97,6 +98,13 @@ static void gather_clear(struct gather *g)
     free(g->used.v);
 }
 
+int64_t kept_used(const struct native_row *n)
+{
+    const bool copied = !strcmp(jstr(n->kept.exposure, "mechanism"), "copy");
+    const int64_t used = n->native->used > 0 && n->state != NATIVE_MISSING ? n->native->used : 0;
+    return n->kept.there ? used + (copied ? jint(n->kept.exposure, "size") : 0) : 0;
+}
+
 static void read_row(const struct native_row *n, struct native_facts *f)
 {
     const struct native_desc *native = n->native;
@@ -105,6 +113,8 @@ static void read_row(const struct native_row *n, struct native_facts *f)
     f->created_ns = native->created_ns ? native->created_ns : n->created_ns;
     f->used = native->used >= 0 ? (uint64_t)native->used : UINT64_MAX;
     f->hold = n->hold.held;
+    f->inspection = n->kept.there && !n->kept.released;
+    f->releasing = n->kept.there && n->kept.released && n->kept.alias[0];
     f->cbt_parent = n->cbt_parent;
     f->moved = n->moved && n->moved_verified;
     f->failed = n->failed;

@@ -226,6 +226,14 @@ static void plan_references(struct native_facts *f)
         f->reasons |= NATIVE_HOLD;
         say(f, KEPT, "held");
     }
+    if (f->inspection) {
+        f->reasons |= NATIVE_INSPECTION;
+        say(f, KEPT, "for inspection: its backup failed and expose-keep-on-failure is on");
+    }
+    if (f->releasing && !f->in_use) {
+        f->reasons |= NATIVE_IN_USE;
+        say(f, KEPT, "its intermediate is removed first");
+    }
     if (f->cbt_parent && !f->missing) {
         f->reasons |= NATIVE_CBT_PARENT;
         say(f, KEPT, "the base of the next incremental backup");
@@ -360,10 +368,10 @@ static void judge(struct plan *p, struct native_verdict *v)
         snprintf(
             v->why, sizeof v->why,
             "no new snapshot: max-snapshots-per-volume is %u and %u are kept (%u retained, %u in use, %u held, %u the "
-            "only copy, %u without a backup, %u for incremental backups)",
+            "only copy, %u without a backup, %u for incremental backups, %u for inspection)",
             p->r->max_per_volume, kept, with_reason(p, NATIVE_RETAINED), with_reason(p, NATIVE_IN_USE),
             with_reason(p, NATIVE_HOLD), with_reason(p, NATIVE_ONLY_COPY), with_reason(p, NATIVE_SNAPSHOT_ONLY),
-            with_reason(p, NATIVE_CBT_PARENT));
+            with_reason(p, NATIVE_CBT_PARENT), with_reason(p, NATIVE_INSPECTION));
     } else if (p->over_high_water && p->r->snapshot_only) {
         v->may_create = false;
         snprintf(v->why, sizeof v->why,
@@ -411,8 +419,8 @@ void natives_plan(const struct native_rules *r, struct native_facts *f, size_t n
 
 const char *native_reasons_text(unsigned reasons, char *out, size_t cap)
 {
-    static const char *const names[] = {"retained",  "in-use",        "cbt-parent",     "hold",
-                                        "only-copy", "snapshot-only", "keep-on-failure"};
+    static const char *const names[] = {"retained",  "in-use",        "cbt-parent",      "hold",
+                                        "only-copy", "snapshot-only", "keep-on-failure", "inspection"};
     size_t n = 0;
     if (cap)
         out[0] = '\0';

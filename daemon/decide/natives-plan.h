@@ -19,7 +19,8 @@ enum native_reason {
     NATIVE_HOLD = 1 << 3,          /* `snapferry hold` */
     NATIVE_ONLY_COPY = 1 << 4,     /* nothing else of this point in time, or of the volume at all, exists */
     NATIVE_SNAPSHOT_ONLY = 1 << 5, /* within snapshot-only-keep */
-    NATIVE_KEEP_ON_FAILURE = 1 << 6
+    NATIVE_KEEP_ON_FAILURE = 1 << 6,
+    NATIVE_INSPECTION = 1 << 7 /* of a backup that failed, with expose-keep-on-failure */
 };
 
 /* Facts about one native snapshot; one array holds those of ONE volume. */
@@ -28,6 +29,8 @@ struct native_facts {
     uint64_t seq;       /* order of age */
     int64_t created_ns; /* for max-age only, never for order */
     bool in_use, hold, cbt_parent;
+    bool inspection;           /* kept as its backup failed, until it is released (PVC-11) */
+    bool releasing;            /* it was released, and its intermediate is not removed yet */
     bool moved;                /* its data is Completed in the repository and its manifest was readable */
     bool failed;               /* its operation failed for good */
     bool snapshot_only;        /* taken with move-data = no */
@@ -75,6 +78,9 @@ struct native_verdict {
 void natives_plan(const struct native_rules *r, struct native_facts *f, size_t n, struct native_verdict *v);
 /* "retained in-use" */
 const char *native_reasons_text(unsigned reasons, char *out, size_t cap);
+
+/* Bytes of what is kept for inspection, as far as is known: its native snapshot's own, and a copy of it. */
+int64_t kept_used(const struct native_row *n);
 
 /* The rules of a policy. `job`: in which the volume is backed up, "" none. `create`: one is about to be made. */
 void native_rules(struct native_rules *r, const struct policy *policy, const char *job, double pool_ratio, bool create,

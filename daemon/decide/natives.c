@@ -47,9 +47,9 @@ int natives_plan_prune(struct decide *d, const char *volume_id, const struct nat
             if (native_row_become(d, &r, NATIVE_REMOVING) < 0)
                 continue;
         }
-        json_array_append_new(*items,
-                              json_pack("{s:s,s:o,s:o,s:b}", "alias", r.id, "class", class_desc_to_json(r.klass),
-                                        "native", native_desc_to_json(r.native), "missing", (int)missing));
+        json_t *item = native_removal(&r);
+        jset_bool(item, "missing", missing);
+        json_array_append_new(*items, item);
     }
     return 0;
 }

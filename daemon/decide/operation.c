@@ -168,6 +168,9 @@ static json_t *expose_request(const struct operation *op)
                            "open", open);
     if (in && !is_none(op->into))
         json_object_set_new(in, "into", class_desc_to_json(op->into));
+    /* Some time has passed since it was taken: it may have been removed, and no other one takes its place (RS-03). */
+    if (in && (op->retry_of[0] || op->attempt))
+        json_object_set_new(in, "again", json_true());
     return in;
 }
 
@@ -255,18 +258,10 @@ static void commit_target(struct decide *d, struct operation *op)
 
 /* ---- releasing ---- */
 
-struct undo {
-    json_t *list;
-    const struct operation *op;
-};
 static int collect_intent(struct intent *i, void *arg)
 {
-    struct undo *u = arg;
-    /* Diagnosis instead of removal, when asked for (PVC-11). */
-    if (!strcmp(i->kind, "exposure") && u->op->policy->expose_keep_on_failure && u->op->outcome == OUTCOME_FAILED)
-        return 0;
-    return json_array_append_new(u->list, json_pack("{s:I,s:s,s:s,s:O?}", "id", (json_int_t)i->id, "kind", i->kind,
-                                                    "name", i->name, "doc", i->doc));
+    return json_array_append_new(
+        arg, json_pack("{s:I,s:s,s:s,s:O?}", "id", (json_int_t)i->id, "kind", i->kind, "name", i->name, "doc", i->doc));
 }
 
 /* What the end of a backup's operation says about its volume. */
@@ -280,7 +275,9 @@ static void volume_ended(struct volume_row *v, const void *arg)
     /* A cancel or a skip says nothing about how backups of the volume go. */
     if (op->outcome != OUTCOME_CANCELED && op->outcome != OUTCOME_SKIPPED)
         v->last_verdict = op->unverified[0] ? OUTCOME_PARTIALLY_FAILED : op->outcome;
-    if (op->outcome == OUTCOME_COMPLETED && !op->unverified[0]) {
+    /* What was backed up later from an earlier snapshot than the last good one does not replace that. */
+    const bool newest = !op->retry_of[0] || !v->last_good_backup[0] || op->snapshot_ns >= v->last_snapshot_ns;
+    if (op->outcome == OUTCOME_COMPLETED && !op->unverified[0] && newest) {
         v->last_success_ns = op->completed_ns;
         v->last_snapshot_ns = op->snapshot_ns;
         str_set(&v->last_good_backup, op->parent);
@@ -422,8 +419,7 @@ static void clean_up(struct decide *d, struct operation *op)
         return; /* its end comes; nothing is taken away under it */
     if (!op->undone) {
         CLEANUP_JSON json_t *list = json_array();
-        struct undo u = {list, op};
-        if (records_intents(d->records, op->id, collect_intent, &u, &e) < 0) {
+        if (records_intents(d->records, op->id, collect_intent, list, &e) < 0) {
             plan_log(d, LOG_LVL_WARNING, "%s: %s", operation_label(op), e.msg);
             return;
         }

@@ -83,7 +83,7 @@ static void look_at_pool(struct decide *d, struct operation *op)
 static void begin_operation(struct decide *d, struct operation *op)
 {
     if (!op->policy->hook_pre_backup[0] || op->pre_hook_done)
-        look_at_pool(d, op);
+        op->retry_of[0] ? retry_begin(d, op) : look_at_pool(d, op);
     else if (op->stage == STAGE_BEGIN || stage_set(d, op, STAGE_BEGIN) == 0)
         begin_hook(d, op);
 }
@@ -490,7 +490,7 @@ static struct operation *read_members(struct decide *d, const char *backup, unsi
 void snapshots_work_ended(struct decide *d, struct operation *op, enum work w, struct work_result *s)
 {
     if (w == WORK_BEGIN_HOOK && begin_hook_ended(d, op, s))
-        stage_set(d, op, STAGE_POOL);
+        op->retry_of[0] ? retry_begin(d, op) : (void)stage_set(d, op, STAGE_POOL);
     else if (w == WORK_POOL)
         pool_done(d, op, s);
     else if (w == WORK_PRUNE)

@@ -73,7 +73,7 @@ const char *operation_evidence(const struct operation *op)
 struct newest {
     struct decide *decide;
     const char *except; /* a backup that is on its way out */
-    int64_t end_ns, snapshot_ns, changed;
+    int64_t order_ns, end_ns, snapshot_ns, changed;
     char backup[192], repository[128], evidence[192];
 };
 
@@ -103,9 +103,12 @@ static int look_at_backup(const struct operation *op, void *arg)
     const bool foreign =
         op->rebuilt && op->own->node[0] && strcmp(op->own->node, cfg_daemon(x->decide->world.cfg)->node_name) != 0;
     const int64_t end = releasing ? op->ended_ns : op->completed_ns;
-    if (op->kind != KIND_BACKUP || foreign || (op->state != OP_COMPLETED && !releasing) || end <= x->end_ns ||
+    /* One that failed and was tried again is of an earlier time (RS-03). */
+    const int64_t order = op->retry_of[0] ? op->snapshot_ns : end;
+    if (op->kind != KIND_BACKUP || foreign || (op->state != OP_COMPLETED && !releasing) || order <= x->order_ns ||
         !strcmp(op->parent, x->except) || !still_there(x->decide, op))
         return 0;
+    x->order_ns = order;
     x->end_ns = end;
     x->snapshot_ns = op->snapshot_ns;
     x->changed = operation_changed_bytes(op);

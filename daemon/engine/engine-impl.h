@@ -46,6 +46,8 @@ struct engine {
     struct schedule *schedule;
     struct facts *facts; /* facts.h */
     bool room_running;
+    bool kept_running; /* intermediates that were kept for inspection are being removed */
+    json_t *kept_out;  /* what that has answered */
     bool was_degraded; /* when it was last looked: the records could not be written */
     struct waiter *waiters;
     unsigned telling;         /* waiters are being told: none may be freed */
@@ -216,6 +218,8 @@ int step_pool(const json_t *in, json_t **out, int *fd, struct err *e);       /* 
 void count_write_errors(struct engine *g);
 
 void sweep_storage(struct engine *g);
+/* Something that was kept for inspection was released: removes its intermediate, and what is due for pruning then. */
+void sweep_released(struct engine *g);
 void sweep_movers(struct engine *g);
 void sweep_room(struct engine *g);
 

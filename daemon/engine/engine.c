@@ -369,6 +369,7 @@ void engine_free(struct engine *g)
     other_nodes_free(g);
     facts_free(g);
     json_decref(g->orphan_list);
+    json_decref(g->kept_out);
     json_decref(g->pools);
     decide_free(&g->d);
     records_close(g->records);

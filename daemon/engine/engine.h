@@ -56,6 +56,8 @@ void engine_submit_other(struct engine *g, const json_t *req, engine_reply_fn *r
 void engine_cancel(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg); /* {"id"} */
 /* {"id", "force": bool}: backup with all that it owns; a running one is cancelled first (needs force). */
 void engine_delete(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg);
+/* {"backup", "volume"}: what failed of it is tried again from the native snapshots taken then (RS-03). */
+void engine_retry(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg);
 /* {"native": ALIAS or backup id, "hold": bool, "note": ".."} */
 void engine_hold(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg);
 /* {"volume": NAME|absent, "dry_run": bool}: plan and, unless dry_run, its execution. Answer {"natives": [{alias,

@@ -107,6 +107,10 @@ static void of_native(struct fact *f, const struct native_row *n)
     f->failed = n->failed;
     f->snapshot_only = n->snapshot_only;
     f->used = n->native->used;
+    f->inspection = n->kept.there;
+    f->intermediate = n->kept.alias[0] != '\0';
+    f->kept_ns = n->kept.at_ns;
+    f->kept_used = kept_used(n);
     f->since_ns = n->native->created_ns ? n->native->created_ns : n->created_ns;
 }
 

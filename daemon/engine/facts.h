@@ -36,6 +36,8 @@ struct fact {
     unsigned reasons; /* NATIVE_*, as last planned */
     int64_t used;     /* -1: not known */
     bool moved, failed, snapshot_only;
+    bool inspection, intermediate; /* kept for inspection, and its intermediate */
+    int64_t kept_ns, kept_used;    /* since when, and the bytes of both */
     /* volume */
     bool good;  /* how its last backup ended */
     bool tried; /* there was one */

@@ -20,6 +20,7 @@ struct ask {
     void *arg;
     json_t *req, *answer;
     const char *crash; /* crash point behind it, NULL: none */
+    bool released;     /* what was kept for inspection goes */
 };
 
 static void ask_ended(const struct err *e, void *arg)
@@ -27,6 +28,8 @@ static void ask_ended(const struct err *e, void *arg)
     struct ask *a = arg;
     if (!e->cls && a->crash)
         crash_point(a->crash);
+    if (!e->cls && a->released)
+        sweep_released(a->engine);
     if (a->reply)
         a->reply(e->cls ? NULL : a->answer, e->cls ? e : NULL, a->arg);
     json_decref(a->req);
@@ -127,7 +130,7 @@ struct hold {
     struct decide *decide;
     bool hold;
     const char *note;
-    json_t *changed;
+    json_t *changed, *released;   /* released: of those, what was kept for inspection */
     char removing[ALIAS_LEN + 1]; /* one whose removal has begun */
 };
 static int visit_hold(const struct native_row *row, void *arg)
@@ -143,8 +146,11 @@ static int visit_hold(const struct native_row *row, void *arg)
     n.hold.held = h->hold;
     str_set(&n.hold.note, h->hold ? h->note : "");
     n.hold.at_ns = h->hold ? decide_now(h->decide) : 0;
+    const bool released = !h->hold && kept_release(&n);
     if (native_row_write(h->decide, &n) == 0)
         json_array_append_new(h->changed, json_string(n.id));
+    if (released)
+        json_array_append_new(h->released, json_string(n.id));
     return 0;
 }
 
@@ -153,10 +159,10 @@ static int write_hold(struct decide *d, void *arg, struct err *e)
     struct ask *a = arg;
     const char *what = jstr(a->req, "native");
     CLEANUP(native_row_clear) struct native_row n;
-    struct hold h = {d, jbool(a->req, "hold"), jstr(a->req, "note"), json_array(), ""};
+    struct hold h = {d, jbool(a->req, "hold"), jstr(a->req, "note"), json_array(), json_array(), ""};
     int rc = 0;
     native_row_init(&n);
-    json_take(&a->answer, json_pack("{s:o,s:b}", "held", h.changed, "hold", (int)h.hold));
+    json_take(&a->answer, json_pack("{s:o,s:o,s:b}", "held", h.changed, "released", h.released, "hold", (int)h.hold));
     if (native_row_get(d->records, what, &n, NULL) == 0) {
         rc = visit_hold(&n, &h);
     } else {
@@ -164,6 +170,9 @@ static int write_hold(struct decide *d, void *arg, struct err *e)
         if (what[0])
             rc = native_row_each(d->records, &f, visit_hold, &h, e);
     }
+    a->released = json_array_size(h.released) > 0;
+    if (a->released)
+        plan_crash_point(d, "engine-kept-released");
     if (rc < 0 || json_array_size(h.changed) > 0)
         return rc;
     if (h.removing[0]) {

@@ -270,6 +270,8 @@ static int look_again(const struct place *p, const char *alias, const struct nat
     return rc;
 }
 
+static int undo_one(const json_t *q, struct err *e);
+
 static int remove_one(const json_t *q, json_t *answer, struct err *e)
 {
     CLEANUP(place_clear) struct place p = {.d = NULL};
@@ -280,6 +282,8 @@ static int remove_one(const json_t *q, json_t *answer, struct err *e)
     int rc = place_open(&p, jobj(q, "class"), e);
     if (rc == 0)
         rc = native_from_json(n, jobj(q, "native"), e);
+    if (rc == 0 && jobj(q, "kept")) /* the intermediate that was kept with it comes first: it may be made of it */
+        rc = undo_one(jobj(q, "kept"), e);
     if (rc == 0 && jbool(q, "missing") && p.d->list)
         return look_again(&p, jstr(q, "alias"), n, answer, e);
     if (rc == 0)
@@ -340,6 +344,20 @@ static void open_exposed(const struct place *own, const struct place *into, stru
     x->read_only = read_only;
 }
 
+/* Another attempt is of the same time, or there is none (RS-03). */
+static int find_again(const struct place *own, const struct volume *v, const struct native *n, struct err *e)
+{
+    CLEANUP_FREE struct native *found = calloc(1, sizeof *found);
+    if (!found)
+        return err_nomem(e);
+    int rc = own->d->find ? own->d->find(&own->v.c, v, n->tag.alias, n->handle, found, e) : 0;
+    if (rc < 0 && e && e->cls == ERR_NOT_FOUND) {
+        err_wrap(e, "%s is not tried again: native snapshot %s is gone", v->name, n->tag.alias);
+        err_hint(e, "back up the volume again: another snapshot would be of another time");
+    }
+    return rc;
+}
+
 int step_expose(const json_t *in, json_t **out, int *fd, struct err *e)
 {
     CLEANUP(place_clear) struct place own, into = {.d = NULL};
@@ -358,6 +376,8 @@ int step_expose(const json_t *in, json_t **out, int *fd, struct err *e)
         rc = native_from_json(n, jobj(in, "native"), e);
     if (rc == 0)
         rc = volume_from_json(v, jobj(in, "volume"), e);
+    if (rc == 0 && jbool(in, "again"))
+        rc = find_again(&own, v, n, e);
     if (rc == 0)
         rc = own.d->abilities(&own.v.c, &q.own_abilities, e);
     if (rc == 0 && into.d)

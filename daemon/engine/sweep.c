@@ -225,7 +225,7 @@ static void sort_out_class(struct engine *g, const json_t *answer, struct seen *
             continue;
         json_object_set_new(seen->aliases, x.alias, json_true());
         records_intents(g->records, NULL, match_intent, &x, NULL);
-        if (x.found)
+        if (x.found || kept_has(g->records, x.alias))
             continue;
         g->orphans++;
         json_array_append_new(g->orphan_list,
@@ -305,14 +305,67 @@ static int look_removing(const struct native_row *n, void *arg)
         return 0;
     if (operation_read(&x->engine->d, by, &op) == 0 && !op_state_terminal(op.state))
         return 0; /* its own operation sees to it */
-    return json_array_append_new(x->items,
-                                 json_pack("{s:s,s:o,s:o}", "alias", n->id, "class", class_desc_to_json(n->klass),
-                                           "native", native_desc_to_json(n->native)));
+    return json_array_append_new(x->items, native_removal(n));
 }
 
 static void leftovers_done(struct step_result *s, void *arg)
 {
     engine_record_removed(arg, s);
+}
+
+/* ---- what was kept for inspection and is released ---- */
+
+/* What is left of it is a native snapshot as any other one: it is judged now, and not with the next sweep. */
+static void judge_released(struct engine *g)
+{
+    CLEANUP_JSON json_t *all = json_object();
+    engine_native_prune(g, all, NULL, NULL);
+}
+
+static int write_kept_removed(struct decide *d, void *arg, struct err *e)
+{
+    const struct engine *g = arg;
+    (void)e;
+    if (kept_removed(d, g->kept_out))
+        plan_crash_point(d, "engine-kept-removed");
+    return 0;
+}
+
+static void kept_recorded(const struct err *e, void *arg)
+{
+    struct engine *g = arg;
+    g->kept_running = false;
+    json_take(&g->kept_out, NULL);
+    if (!e->cls)
+        judge_released(g);
+}
+
+static void kept_undone(struct step_result *s, void *arg)
+{
+    struct engine *g = arg;
+    if (s->err.cls) {
+        g->kept_running = false;
+        log_warning("what was kept for inspection cannot be removed yet: %s", s->err.msg);
+        return;
+    }
+    json_take(&g->kept_out, json_incref(s->out));
+    engine_request(g, write_kept_removed, kept_recorded, g);
+}
+
+static void sweep_kept(struct engine *g)
+{
+    CLEANUP_JSON json_t *list = g->kept_running ? NULL : kept_released(g->records);
+    CLEANUP_JSON json_t *in = list ? json_pack("{s:O}", "intents", list) : NULL;
+    if (in && step_start(g->steps, "remove what was kept for inspection", step_undo, in, 600, kept_undone, g, NULL,
+                         NULL) == 0)
+        g->kept_running = true;
+}
+
+void sweep_released(struct engine *g)
+{
+    sweep_kept(g);
+    if (!g->kept_running)
+        judge_released(g);
 }
 
 static void room_seen(struct step_result *s, void *arg)
@@ -386,6 +439,7 @@ void sweep_storage(struct engine *g)
     const struct cfg_class *k;
     struct leftovers x = {g, items};
     struct err e = ERR_INIT;
+    sweep_kept(g);
     native_row_each(g->records, NULL, look_removing, &x, NULL);
     if (json_array_size(items)) {
         CLEANUP_JSON json_t *in = json_pack("{s:O}", "items", items);

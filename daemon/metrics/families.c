@@ -149,6 +149,12 @@ const struct metric_family metric_families[] = {
     /* ---- native snapshots ---- */
     GAUGE("snapshots", "class,reason", "Native snapshots on the storage by the main reason for which they are kept.")
     GAUGE("snapshots_missing", "class", "Recorded native snapshots that are missing on the storage.")
+    GAUGE("inspection_objects", "kind",
+        "Objects of failed backups kept for inspection (expose-keep-on-failure; kind: native, intermediate).")
+    GAUGE("inspection_used_bytes", "",
+        "Bytes used by what is kept for inspection: native snapshots as in snapshot_used_bytes, and copies.")
+    GAUGE("inspection_oldest_timestamp_seconds", "",
+        "Unix time in seconds since when the oldest object is kept for inspection; absent if there is none.")
     GAUGE("snapshot_limit", "class",
         "Native snapshots to retain per volume after their data has been moved (snapshots-to-retain).")
     GAUGE("snapshot_max", "class",

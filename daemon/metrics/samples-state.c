@@ -226,9 +226,9 @@ void samples_of_volumes(struct samples *s)
 
 /* ---- native snapshots ---- */
 
-enum keep { IN_USE, HELD, CBT_PARENT, RETAINED, KEEP_ON_FAILURE, SNAPSHOT_ONLY, ONLY_COPY, NONE, KEEPS };
-static const char *const keep_names[KEEPS] = {"in_use",          "held",          "cbt_parent", "retained",
-                                              "keep_on_failure", "snapshot_only", "only_copy",  "none"};
+enum keep { IN_USE, HELD, INSPECTION, CBT_PARENT, RETAINED, KEEP_ON_FAILURE, SNAPSHOT_ONLY, ONLY_COPY, NONE, KEEPS };
+static const char *const keep_names[KEEPS] = {
+    "in_use", "held", "inspection", "cbt_parent", "retained", "keep_on_failure", "snapshot_only", "only_copy", "none"};
 
 /* The strongest reason; before the first plan that of the record itself. */
 static enum keep keep_of(const struct fact *f)
@@ -238,6 +238,7 @@ static enum keep keep_of(const struct fact *f)
         enum keep keep;
     } order[] = {{NATIVE_IN_USE, IN_USE},
                  {NATIVE_HOLD, HELD},
+                 {NATIVE_INSPECTION, INSPECTION},
                  {NATIVE_CBT_PARENT, CBT_PARENT},
                  {NATIVE_RETAINED, RETAINED},
                  {NATIVE_KEEP_ON_FAILURE, KEEP_ON_FAILURE},
@@ -246,7 +247,11 @@ static enum keep keep_of(const struct fact *f)
     if (f->hold && !(f->planned && f->reasons & NATIVE_IN_USE))
         return HELD;
     if (!f->planned)
-        return f->snapshot_only ? SNAPSHOT_ONLY : f->moved ? RETAINED : f->failed ? KEEP_ON_FAILURE : IN_USE;
+        return f->inspection      ? INSPECTION
+               : f->snapshot_only ? SNAPSHOT_ONLY
+               : f->moved         ? RETAINED
+               : f->failed        ? KEEP_ON_FAILURE
+                                  : IN_USE;
     for (size_t i = 0; i < sizeof order / sizeof *order; i++)
         if (f->reasons & order[i].bit && (order[i].bit != NATIVE_HOLD || f->hold))
             return order[i].keep;
@@ -261,11 +266,25 @@ struct of_class {
 struct classes {
     struct of_class *of;
     unsigned n;
+    unsigned inspected, intermediates; /* kept for inspection */
+    int64_t kept_ns, kept_used;
 };
+
+static void see_kept(struct classes *x, const struct fact *f)
+{
+    if (!f->inspection)
+        return;
+    x->inspected++;
+    x->intermediates += f->intermediate;
+    x->kept_used += f->kept_used;
+    if (!x->kept_ns || f->kept_ns < x->kept_ns)
+        x->kept_ns = f->kept_ns;
+}
 
 static void see_native(struct fact *f, void *arg)
 {
     struct classes *x = arg;
+    see_kept(x, f);
     for (unsigned i = 0; i < x->n; i++) {
         struct of_class *c = &x->of[i];
         if (!f->klass || strcmp(c->name, f->klass))
@@ -305,7 +324,7 @@ void samples_of_natives(struct samples *s)
 {
     static const char *const kinds[] = {"native", "intermediate"};
     const struct cfg_class *k;
-    struct classes x = {NULL, 0};
+    struct classes x = {.n = 0};
     unsigned orphans[2] = {0, 0};
     const json_t *o;
     size_t i;
@@ -320,6 +339,11 @@ void samples_of_natives(struct samples *s)
     facts_each(s->engine, ROW_NATIVE, see_native, &x);
     for (unsigned n = 0; n < x.n; n++)
         put_class(s, &of[n]);
+    sample(s, "inspection_objects", x.inspected, "kind", kinds[0], NULL);
+    sample(s, "inspection_objects", x.intermediates, "kind", kinds[1], NULL);
+    sample(s, "inspection_used_bytes", (double)x.kept_used, NULL);
+    if (x.kept_ns)
+        sample(s, "inspection_oldest_timestamp_seconds", (double)x.kept_ns / 1e9, NULL);
     json_array_foreach(s->engine->orphan_list, i, o) orphans[strcmp(jstr(o, "kind"), kinds[0]) != 0]++;
     for (unsigned n = 0; n < 2; n++)
         sample(s, "orphans", orphans[n], "kind", kinds[n], NULL);

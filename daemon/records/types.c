@@ -285,6 +285,7 @@ static const struct field_desc operation_table[] = {
     STR(unverified, .about = "what it found instead"),
     BOOL(pre_hook_done, .about = "the pre-backup or pre-restore hook has ended"),
     BOOL(post_hook_done),
+    STR(retry_of, .about = "the operation that failed, whose native snapshot is moved (RS-03)"),
     ENUM(from, restore_from),
     STR(of, .about = "the operation whose data are restored"),
     STR(why),
@@ -374,6 +375,7 @@ static const struct field_desc backup_table[] = {
     FIELD(errors, "errors", FIELD_ARRAY, .about = "operation, volume and error"),
     STRUCT(error, op_error),
     ENUM(from, restore_from),
+    STR(retry_of, .about = "the backup whose failed volumes it backs up again (RS-03)"),
     STR(of, .about = "restore: the backup"),
     STR(of_job),
     STR(target),
@@ -478,6 +480,21 @@ static const struct field_desc remove_error_table[] = {
 static TABLE(remove_error, "remove-error", .keep_text = false);
 #undef S
 
+#define S struct native_kept
+static const struct field_desc native_kept_table[] = {
+    FIELD(there, "", FIELD_BOOL, .flags = FIELD_THERE),
+    TIME(at_ns, ALWAYS),
+    STR(operation, .about = "the one that failed"),
+    STR(why, .about = "its error"),
+    STR(alias, .about = "of the intermediate; none: there is only the native snapshot"),
+    SHARED(into, "into", class_desc, .about = "class in which the intermediate lies"),
+    FIELD(exposure, "exposure", FIELD_OBJECT, .about = "as the driver described the intermediate"),
+    BOOL(released, .about = "to be removed"),
+    STR(error, .about = "why the intermediate cannot be removed"),
+};
+TABLE(native_kept, "kept", .keep_text = false);
+#undef S
+
 #define S struct native_row
 static const struct field_desc native_row_table[] = {
     SHARED(klass, "class", class_desc),
@@ -501,6 +518,7 @@ static const struct field_desc native_row_table[] = {
     STR(snapshot, .about = "id in the repository"),
     STR(source, .about = "of that snapshot"),
     STRUCT(hold, native_hold, .flags = FIELD_TRUE, .about = "kept until it is released"),
+    STRUCT(kept, native_kept, .about = "for inspection (expose-keep-on-failure)"),
     BOOL(cbt_parent, .about = "base of the next incremental backup (RS-28)"),
     BOOL(expired, .about = "its backup has expired from the repository (RS-24)"),
     BOOL(adopted, .about = "found on the storage"),
@@ -641,6 +659,11 @@ int op_error_copy(struct op_error *ret, const struct op_error *x)
 void op_error_clear(struct op_error *x)
 {
     fields_clear(&op_error_fields, x);
+}
+
+void native_kept_clear(struct native_kept *x)
+{
+    fields_clear(&native_kept_fields, x);
 }
 
 json_t *op_error_to_json(const struct op_error *x)

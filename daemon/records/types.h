@@ -456,6 +456,7 @@ struct operation {
     int64_t verified_ns;
     char *unverified;
     bool pre_hook_done, post_hook_done;
+    char *retry_of; /* operation that failed, whose native snapshot this one moves (RS-03) */
     /* restore */
     char *of, *why, *target_name, *snapshot, *stored_id;
     int64_t size;
@@ -520,6 +521,7 @@ struct backup {
     json_t *errors; /* array of {"operation", "volume", "error"} */
     struct op_error error;
     char *of, *of_job, *target; /* restore */
+    char *retry_of;             /* backup: the one whose failed volumes it backs up again (RS-03) */
     json_t *unknown;
 };
 
@@ -600,6 +602,22 @@ struct remove_error {
     json_t *unknown;
 };
 
+/* Kept for inspection because its backup failed, with the intermediate that was made of it (expose-keep-on-failure):
+ * until somebody releases it, and then until the intermediate is removed. */
+struct native_kept {
+    bool there;
+    bool released;
+    int64_t at_ns;
+    char *operation, *why;         /* which failed, and its error */
+    char *alias;                   /* of the intermediate, "": there is none */
+    const struct class_desc *into; /* the class in which it lies */
+    json_t *exposure;              /* opaque but for path, size, mechanism; NULL: maybe it was never made */
+    char *error;                   /* why it cannot be removed */
+    json_t *unknown;
+};
+extern const struct fields native_kept_fields;
+void native_kept_clear(struct native_kept *x);
+
 struct native_row {
     ROW_HEAD;
     enum native_state state;
@@ -614,6 +632,7 @@ struct native_row {
     int64_t moved_ns, verified_ns;
     int64_t moved_size; /* bytes of the volume that were moved, 0: not recorded */
     struct native_hold hold;
+    struct native_kept kept;
     struct remove_error remove_error;
     json_t *unknown;
 };

@@ -318,6 +318,13 @@ void engine_delete(struct engine *g, const json_t *req, engine_reply_fn *reply, 
                   reply, arg);
 }
 
+void engine_retry(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+{
+    standin_reply(g, req,
+                  json_pack("{s:s,s:s,s:[]}", "backup", "retry-1", "retry_of", jstr(req, "backup"), "operations"), NULL,
+                  reply, arg);
+}
+
 void engine_hold(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
 {
     standin_reply(g, req, json_pack("{s:[s],s:O}", "held", jstr(req, "native"), "hold", json_object_get(req, "hold")),

@@ -40,6 +40,44 @@ static int rest_native(const struct native_row *n, void *arg)
     return 0;
 }
 
+/* PVC-11: what is kept of a backup that failed is there, each intermediate once, and of each volume one. */
+struct kept_rest {
+    json_t *aliases, *volumes;
+};
+static int rest_kept(const struct native_row *n, void *arg)
+{
+    struct kept_rest *x = arg;
+    CLEANUP(operation_clear) struct operation op = ROW_INIT;
+    if (!n->kept.there)
+        return 0;
+    const bool known = operation_get(m.records, n->kept.operation, &op, NULL) == 0;
+    if (n->kept.released)
+        violated("PVC-11", "what was kept with native snapshot %s was released, and is not removed", n->id);
+    if (!json_object_get(m.natives, n->id) || n->state != NATIVE_PRESENT)
+        violated("PVC-11", "native snapshot %s is kept for inspection and is not there", n->id);
+    if (known && (op.state != OP_FAILED || strcmp(op.native, n->id) != 0))
+        violated("PVC-11", "native snapshot %s is kept for %s, which is %s", n->id, op.id, op_state_name(op.state));
+    if (json_object_get(x->volumes, n->volume_id))
+        violated("PVC-11", "two native snapshots of volume %s are kept for inspection", n->volume_id);
+    put(x->volumes, n->volume_id);
+    if (n->kept.alias[0] && json_object_get(x->aliases, n->kept.alias))
+        violated("PVC-11", "intermediate %s is kept twice", n->kept.alias);
+    if (n->kept.alias[0])
+        put(x->aliases, n->kept.alias);
+    return 0;
+}
+
+static void rest_all_kept(void)
+{
+    CLEANUP_JSON json_t *aliases = json_object(), *volumes = json_object();
+    struct kept_rest x = {aliases, volumes};
+    const char *alias;
+    json_t *v;
+    native_row_each(m.records, NULL, rest_kept, &x, NULL);
+    json_object_foreach(m.exposures, alias, v) if (!json_object_get(aliases, alias))
+        violated("E-04: nothing leaks", "intermediate %s is left", alias);
+}
+
 /* ---- operations ---- */
 
 static int rest_operation(const struct operation *op, void *arg)
@@ -201,7 +239,8 @@ static int rest_delete(const struct operation *op, void *arg)
         violated("RS-23", "%s was deleted and is still there", id);
     operation_each(m.records, &operations, any_operation, id, NULL);
     native_row_each(m.records, &natives, any_native, id, NULL);
-    json_object_foreach(m.natives, key, x) if (is_of_backup(jstr(x, "operation"), id))
+    json_object_foreach(m.natives, key, x) if (is_of_backup(jstr(x, "operation"), id) &&
+                                               !native_row_peek(m.records, key)) /* else of its retry */
         violated("RS-23", "%s was deleted, its native snapshot %s is on the storage", id, key);
     json_object_foreach(m.snapshots, key, x) if (is_of_backup(jstr(x, "operation"), id) && !op->force)
         violated("RS-23", "%s was deleted, its snapshot %s is in the repository", id, key);
@@ -285,6 +324,7 @@ static void rest_counters(void)
 static void rules_at_rest(void)
 {
     native_row_each(m.records, NULL, rest_native, NULL, NULL);
+    rest_all_kept();
     operation_each(m.records, NULL, rest_operation, NULL, NULL);
     operation_each(m.records, NULL, rest_delete, NULL, NULL);
     backup_each(m.records, NULL, rest_backup, NULL, NULL);

@@ -53,15 +53,16 @@ static struct model {
     unsigned n_works;
     struct model_mover movers[MOVERS_MAX];
     unsigned n_movers;
-    json_t *natives;   /* alias -> {"volume", "operation"}: on the storage */
-    json_t *exposures; /* alias -> true */
-    json_t *targets;   /* alias -> true: made, not put into place */
-    json_t *frozen;    /* operation -> true: its pre-snapshot hook has run, its post-snapshot hook has not */
-    json_t *snapshots; /* of the repository: id -> {"operation", "volume", "readable"} */
-    json_t *results;   /* operation -> result file that a mover left */
-    json_t *outcomes;  /* operation -> outcome as first recorded */
-    json_t *ended;     /* operation or backup -> kind of its row: it ended, and that is durable */
-    json_t *ending;    /* the same of the transaction that is open: [{"id", "kind", ...}] */
+    json_t *natives;       /* alias -> {"volume", "operation"}: on the storage */
+    json_t *exposures;     /* alias -> true */
+    json_t *targets;       /* alias -> true: made, not put into place */
+    json_t *frozen;        /* operation -> true: its pre-snapshot hook has run, its post-snapshot hook has not */
+    json_t *snapshots;     /* of the repository: id -> {"operation", "volume", "readable"} */
+    json_t *results;       /* operation -> result file that a mover left */
+    json_t *outcomes;      /* operation -> outcome as first recorded */
+    json_t *ended;         /* operation or backup -> kind of its row: it ended, and that is durable */
+    json_t *ending;        /* the same of the transaction that is open: [{"id", "kind", ...}] */
+    json_t *first_exposed; /* operation -> native snapshot */
     json_t *last_ended, *last_completed; /* volume -> its last operation that ended, and that was Completed */
     json_t *answered;   /* alias -> "gone" or "error": what the storage answered last, and the daemon has read */
     json_t *unprepared; /* operation -> true: its prepare hook has failed, and hook-on-error is fail */
@@ -224,6 +225,15 @@ static bool is_unwanted(const char *backup)
     return backup_get(m.records, backup, &b, NULL) < 0 || b.deleting[0];
 }
 
+/* Its deletion was asked for with --even-kept. */
+static bool deletes_even_kept(const char *backup)
+{
+    CLEANUP(backup_clear) struct backup b = ROW_INIT;
+    const struct operation *op =
+        backup_get(m.records, backup, &b, NULL) == 0 ? operation_peek(m.records, b.deleting) : NULL;
+    return op && op->even_kept;
+}
+
 /* A removal: what it answers of each item, and what it does. */
 static json_t *apply_remove(const json_t *in, bool by_request)
 {
@@ -240,6 +250,10 @@ static json_t *apply_remove(const json_t *in, bool by_request)
                      native_state_name(row->state));
         if (row && row->hold.held && !by_request)
             violated("RS-16", "native snapshot %s is held and removed", alias);
+        if (row && row->kept.there && !row->kept.released && !(by_request && deletes_even_kept(row->parent)))
+            violated("PVC-11", "native snapshot %s is kept for inspection and removed", alias);
+        if (row && row->kept.alias[0] && strcmp(row->kept.alias, jstr(jobj(item, "kept"), "name")) != 0)
+            violated("PVC-11", "native snapshot %s is removed without its intermediate %s", alias, row->kept.alias);
         if (n && jbool(item, "missing")) { /* it was missing: only its record was to go */
             json_array_append_new(out, json_pack("{s:s,s:b}", "alias", alias, "there", 1));
             continue;
@@ -249,6 +263,8 @@ static json_t *apply_remove(const json_t *in, bool by_request)
                 out, json_pack("{s:s,s:o}", "alias", alias, "error", answer_error("it is busy", ERR_BUSY)));
             continue;
         }
+        if (jobj(item, "kept"))
+            json_object_del(m.exposures, jstr(jobj(item, "kept"), "name"));
         if (!n) {
             json_array_append_new(out, json_pack("{s:s,s:b}", "alias", alias, "gone", 1));
             continue;
@@ -259,7 +275,7 @@ static json_t *apply_remove(const json_t *in, bool by_request)
             if ((!s && !json_object_get(m.liars, row->operation)) || (s && !jbool(s, "readable")))
                 violated("RS-18", "native snapshot %s was pruned; snapshot %s of the repository %s", alias,
                          row->snapshot, s ? "cannot be read" : "is not there");
-            if (n && strcmp(jstr(n, "operation"), jstr(s, "operation")) != 0)
+            if (n && strcmp(row->operation, jstr(s, "operation")) != 0)
                 violated("RS-18", "native snapshot %s was pruned for snapshot %s, which is of %s", alias, row->snapshot,
                          jstr(s, "operation"));
         }
@@ -283,6 +299,8 @@ static json_t *apply_snapshot(const json_t *in)
         const json_t *tag = jobj(item, "tag");
         const char *alias = jstr(tag, "alias"), *op = jstr(item, "operation");
         need_intent(op, "native", alias);
+        if (operation_peek(m.records, op) && operation_peek(m.records, op)->retry_of[0])
+            violated("RS-03", "%s is a retry, and a new native snapshot is taken for it", op);
         if (one_in(10)) {
             json_array_append_new(out, json_pack("{s:s,s:o}", "operation", op, "error",
                                                  answer_error("it did not work", pick(2) ? ERR_GENERIC : ERR_USAGE)));

@@ -231,6 +231,19 @@ static void check_not_given_up(const char *id, const char *what)
         violated("AO-41: on-restart = fail", "%s for %s, which a restart has found begun", what, id);
 }
 
+/* RS-03: what is tried again is of the time of the first attempt, of one backup or of another. */
+static void check_same_time(const struct operation *op)
+{
+    CLEANUP(operation_clear) struct operation of = ROW_INIT;
+    const char *exposed = jstr(m.first_exposed, op->id);
+    const bool known = op->retry_of[0] && operation_get(m.records, op->retry_of, &of, NULL) == 0;
+    if (known && (strcmp(of.native, op->native) != 0 || of.snapshot_ns != op->snapshot_ns))
+        violated("RS-03", "%s reads native snapshot %s, and %s had %s", op->id, op->native, of.id, of.native);
+    if (exposed[0] && strcmp(exposed, op->native) != 0)
+        violated("RS-03", "%s reads native snapshot %s, and %s in an attempt before", op->id, op->native, exposed);
+    jset_str(m.first_exposed, op->id, op->native);
+}
+
 /* Of each piece of work before it begins. */
 static void check_work(const struct act *a)
 {
@@ -259,8 +272,10 @@ static void check_work(const struct act *a)
         operation_each(m.records, &f, check_volume_free, &op, NULL);
     }
     if (a->work == WORK_BEGIN_HOOK &&
-        (op.pre_hook_done || op.expose_intent || (op.kind == KIND_BACKUP && op.native[0])))
+        (op.pre_hook_done || op.expose_intent || (op.kind == KIND_BACKUP && op.native[0] && !op.retry_of[0])))
         violated("CF-48", "the hook before %s runs %s", op.id, op.pre_hook_done ? "again" : "too late");
+    if (a->work == WORK_EXPOSE)
+        check_same_time(&op);
     if (a->work == WORK_PREPARE_HOOK && (op.prepared || !op.exposure || jbool(op.exposure, "read_only")))
         violated("PVC-25", "the prepare hook of %s runs on what is no writable intermediate", a->id);
     if (a->work == WORK_OPEN && op.policy->hook_prepare[0] && !op.prepared && !jbool(op.exposure, "read_only"))
@@ -438,10 +453,11 @@ static void note_end(enum row_kind k, const char *id, const void *was, const voi
     const struct backup *b = now, *c = was;
     if (k == ROW_OPERATION && o && op_state_terminal(o->state) && p && !op_state_terminal(p->state))
         json_array_append_new(m.ending,
-                              json_pack("{s:s,s:i,s:s,s:s,s:i,s:b,s:b}", "operation", id, "kind", (int)k, "backup",
-                                        o->parent, "volume", o->kind == KIND_BACKUP ? o->volume_id : "", "outcome",
-                                        (int)o->outcome, "moved", (int)o->policy->move_data, "completed",
-                                        (int)(o->state == OP_COMPLETED && !o->unverified[0])));
+                              json_pack("{s:s,s:i,s:s,s:s,s:i,s:b,s:b,s:b,s:I}", "operation", id, "kind", (int)k,
+                                        "backup", o->parent, "volume", o->kind == KIND_BACKUP ? o->volume_id : "",
+                                        "outcome", (int)o->outcome, "moved", (int)o->policy->move_data, "completed",
+                                        (int)(o->state == OP_COMPLETED && !o->unverified[0]), "retry",
+                                        (int)(o->retry_of[0] != '\0'), "snapshot_ns", (json_int_t)o->snapshot_ns));
     else if (k == ROW_BACKUP && b && backup_state_terminal(b->state) && c && !backup_state_terminal(c->state))
         json_array_append_new(m.ending, json_pack("{s:s,s:i}", "operation", id, "kind", (int)k));
 }
@@ -460,7 +476,9 @@ static void ends_durable(bool durable)
         json_object_set(m.ended, id, json_object_get(x, "kind"));
         if (volume[0])
             json_object_set(m.last_ended, volume, (json_t *)(uintptr_t)x);
-        if (volume[0] && jbool(x, "completed"))
+        const json_t *before = jobj(m.last_completed, volume);
+        const bool older = before && jbool(x, "retry") && jint(x, "snapshot_ns") < jint(before, "snapshot_ns");
+        if (volume[0] && jbool(x, "completed") && !older)
             json_object_set(m.last_completed, volume, (json_t *)(uintptr_t)x);
     }
     json_array_clear(m.ending);

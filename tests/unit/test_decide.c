@@ -12,7 +12,7 @@
  *
  * tests/README.md lists the commands.
  */
-#include "tests/unit/model-requests.h"
+#include "tests/unit/model-kept.h"
 #include "tests/unit/rows.h"
 #include "tests/unit/scenario-rows.h"
 #include "tests/unit/scenario.h"
@@ -302,6 +302,39 @@ static void cmd_delete(void)
     else
         out_line("answer: %s", jstr(answer, "operation"));
     json_decref(answer);
+}
+
+/* retry BACKUP [VOLUME] */
+static void cmd_retry(void)
+{
+    struct err e = ERR_INIT;
+    CLEANUP_JSON json_t *answer = NULL;
+    if (submit_retry(word(1), cmd.n > 2 ? word(2) : "", &answer, &e) < 0)
+        show_error(&e);
+    else
+        out_line("answer: backup %s, %zu operations, %zu skipped%s%s", jstr(answer, "backup"),
+                 json_array_size(jarr(answer, "operations")), json_array_size(jarr(answer, "skipped")),
+                 json_array_size(jarr(answer, "skipped")) ? ": " : "",
+                 jstr(json_array_get(jarr(answer, "skipped"), 0), "reason"));
+}
+
+static void cmd_release(void)
+{
+    if (!release_kept(word(1)))
+        wrong("%s is not kept for inspection", word(1));
+}
+
+/* sweep-kept [dies] */
+static void cmd_sweep_kept(void)
+{
+    sweep_kept(has_word("dies"));
+}
+
+/* gone ALIAS: a native snapshot, from the storage */
+static void cmd_gone(void)
+{
+    if (json_object_del(m.natives, word(1)) < 0)
+        wrong("there is no %s", word(1));
 }
 
 /* admin PREFIX [REPOSITORY] [{...}, ...]: steps */
@@ -601,6 +634,10 @@ static const struct {
     {"restore", cmd_restore},
     {"cancel", cmd_cancel},
     {"delete", cmd_delete},
+    {"retry", cmd_retry},
+    {"release", cmd_release},
+    {"sweep-kept", cmd_sweep_kept},
+    {"gone", cmd_gone},
     {"admin", cmd_admin},
     {"verify", cmd_verify},
     {"check", cmd_check},

@@ -16,12 +16,12 @@
  *   MODEL_TRACE=1        prints each step
  *   MODEL_SHOW=1         prints how often each cell was reached (make model adds up those of its parts)
  */
-#include "tests/unit/model-requests.h"
+#include "tests/unit/model-kept.h"
 #include "tests/unit/model-rules.h"
 
 #include <sys/stat.h>
 
-static uint64_t events_played, sequences_played;
+static uint64_t events_played, sequences_played, retries_played, kept_played;
 
 /* ---- movers ---- */
 
@@ -225,7 +225,7 @@ static void play_cancel(void)
 
 static int note_held(const struct native_row *n, void *arg)
 {
-    *(bool *)arg |= n->hold.held;
+    *(bool *)arg |= n->hold.held || (n->kept.there && !n->kept.released);
     return 0;
 }
 
@@ -261,8 +261,30 @@ static void play_hold(void)
     native_row_each(m.records, NULL, choose_native, &x, NULL);
     if (native_row_get(m.records, x.id, &n, NULL) < 0 || n.state == NATIVE_REMOVING)
         return; /* which is refused */
+    if (n.kept.there && pick(2)) {
+        trace("release %s", x.id);
+        release_kept(x.id);
+        if (pick(2))
+            sweep_kept(one_in(4));
+        return;
+    }
     n.hold.held = !n.hold.held;
     native_row_save(m.records, &n, NULL);
+}
+
+static void play_retry(void)
+{
+    const struct operation_filter failed = {.state = OP_FAILED, .newest_first = true, .limit = 1 + pick(8)};
+    struct choose x = {.kind = KIND_BACKUP};
+    CLEANUP(operation_clear) struct operation op = ROW_INIT;
+    CLEANUP_JSON json_t *answer = NULL;
+    struct err e = ERR_INIT;
+    operation_each(m.records, &failed, choose_operation, &x, NULL);
+    if (!x.id[0] || operation_get(m.records, x.id, &op, NULL) < 0)
+        return;
+    const int rc = submit_retry(op.parent, pick(2) ? op.volume_id : "", &answer, &e);
+    trace("retry %s: %s", op.parent, rc < 0 ? e.msg : jstr(answer, "backup"));
+    retries_played += rc == 0;
 }
 
 static void play_admin(void)
@@ -313,7 +335,7 @@ static void play(uint64_t word)
     else if (what < 86)
         play_delete();
     else if (what < 87)
-        pick(2) ? play_delete() : play_hold();
+        play_hold();
     else if (what < 88)
         restart(!pick(3));
     else if (what < 90)
@@ -328,8 +350,12 @@ static void play(uint64_t word)
         m.fail_commit = true;
     else if (what < 97)
         play_admin();
+    else if (what < 98)
+        play_retry();
     else
         sweep();
+    if (one_in(10))
+        sweep_kept(one_in(4));
     turn();
     if (pick(2))
         turn();
@@ -413,6 +439,13 @@ static int count_retained(const struct native_row *n, void *arg)
     return 0;
 }
 
+static int count_kept(const struct native_row *n, void *arg)
+{
+    (void)arg;
+    kept_played += n->kept.there;
+    return 0;
+}
+
 /* Everything ends by itself once nothing fails any more, canceled or not. */
 static void come_to_rest(bool cancel)
 {
@@ -442,8 +475,10 @@ static void come_to_rest(bool cancel)
             m.now += NS_PER_MIN;
             sweep();
         }
+        sweep_kept(false);
         turn();
     }
+    sweep_kept(false);
     /* movers that nobody watches are ended by the sweep for strays, which is not decided here */
     while (m.n_movers) {
         if (m.movers[0].here)
@@ -456,7 +491,6 @@ static void come_to_rest(bool cancel)
     records_intents(m.records, NULL, note_left_intent, &intents, NULL);
     if (intents.n)
         violated("E-04", "%s", intents.text);
-    need_empty(m.exposures, "E-04: nothing leaks", "intermediate");
     need_empty(m.targets, "E-04: nothing leaks", "target");
     need_empty(m.frozen, "CF-48: the post-snapshot hook always runs", "the frozen state of");
     const char *alias;
@@ -472,6 +506,7 @@ static void come_to_rest(bool cancel)
         if (!x.odd[v] && x.retained[v] > x.limit[v] + 1)
             violated("RS-17", "volume %u has %u retained native snapshots, its limit was at most %u", v, x.retained[v],
                      x.limit[v]);
+    native_row_each(m.records, NULL, count_kept, NULL, NULL);
     rules_at_rest();
 }
 
@@ -505,7 +540,7 @@ static void load_configurations(bool fail)
             "[storage-class \"d\"]\ndriver = reflink\nmatch = /srv/d/*.img\nsnapshots-to-retain = 0\n"
             "hook-post-backup = /bin/true\nhook-pre-snapshot = /bin/true\nretries = 1\nhook-pre-restore = /bin/true\n"
             "backup-read-only = no\nhook-prepare = /bin/true\nhook-on-error = continue\nhook-post-restore = "
-            "/bin/true\n%s%s",
+            "/bin/true\nexpose-keep-on-failure = yes\n%s%s",
             fail ? "fail" : "resume", daemon_keys[i], i, limits[i], limits[i], groups[i]);
         write_text(m.dir, ini);
         if (cfg_load_dir(&configurations[fail][i], m.dir, &e) < 0)
@@ -624,8 +659,12 @@ static void sequences_keep_the_invariants(void **state)
             shrink(first + i);
         fail_msg("%s", violated_what);
     }
-    printf("# %llu sequences, %.1f events each\n", (unsigned long long)sequences_played,
-           (double)events_played / (double)(sequences_played ? sequences_played : 1));
+    printf("# %llu sequences, %.1f events each, %llu retries, %llu kept for inspection\n",
+           (unsigned long long)sequences_played,
+           (double)events_played / (double)(sequences_played ? sequences_played : 1),
+           (unsigned long long)retries_played, (unsigned long long)kept_played);
+    if (sequences_played >= 500)
+        assert_true(retries_played > 0 && kept_played > 0);
 }
 
 /* ---- cells ---- */

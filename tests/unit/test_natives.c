@@ -372,7 +372,7 @@ static void the_maximum_counts_all(void **state)
     assert_false(verdict.may_create);
     assert_string_equal(verdict.why,
                         "no new snapshot: max-snapshots-per-volume is 2 and 2 are kept (0 retained, 0 in use, 1 "
-                        "held, 0 the only copy, 0 without a backup, 1 for incremental backups)");
+                        "held, 0 the only copy, 0 without a backup, 1 for incremental backups, 0 for inspection)");
     r = rules(3);
     r.about_to_create = true;
     r.max_per_volume = 3;
