@@ -38,13 +38,27 @@ static json_t *mover_facts(const struct operation *op, void *arg)
     return movers_to_json(((struct engine *)arg)->movers, op->id);
 }
 
+/* To find it takes time that grows with the volumes of the backup, and an answer asks for many operations of one
+ * backup: it is the same until a turn changes the records. */
+static unsigned position_of(struct engine *g, const struct backup *b, char by[192])
+{
+    struct asked_position *p = &g->asked;
+    if (p->turn != g->d.turn || strcmp(p->backup, b->id) != 0) {
+        p->n = backup_position(&g->d, b, p->by);
+        p->turn = g->d.turn;
+        snprintf(p->backup, sizeof p->backup, "%s", b->id);
+    }
+    memcpy(by, p->by, sizeof p->by);
+    return p->n;
+}
+
 /* Nothing holds it up but those before it, or what is done for its backup first. */
 static void wait_for_turn(struct engine *g, const struct operation *op, char *why, size_t cap)
 {
     const struct backup *b = op->parent[0] ? backup_peek(g->records, op->parent) : NULL;
     char by[192] = "";
     if (op->kind == KIND_BACKUP && b && b->state == BACKUP_QUEUED) {
-        const unsigned n = backup_position(&g->d, b, by);
+        const unsigned n = position_of(g, b, by);
         if (by[0])
             snprintf(why, cap, "its backup waits for %s, which has the same volumes", by);
         else
@@ -71,7 +85,7 @@ static void wait_facts(const struct operation *op, char *why, size_t cap, void *
 
 static unsigned position_facts(const struct backup *b, char by[192], void *arg)
 {
-    return backup_position(&((struct engine *)arg)->d, b, by);
+    return position_of(arg, b, by);
 }
 
 static bool ended_facts(const struct backup *b, struct board_ended *ret, void *arg)

@@ -33,6 +33,13 @@ struct failed_turn {
     struct err err;
 };
 
+/* Place in the queue of the backup that was asked for last (backup_position()), as of a turn; "": none. */
+struct asked_position {
+    char backup[256], by[192];
+    uint64_t turn;
+    unsigned n;
+};
+
 struct engine {
     struct decide d;
     struct ids ids;
@@ -81,8 +88,9 @@ struct engine {
     json_t *pools;                          /* volume id -> how full its pool is, as last seen */
     const struct engine_observer *observer; /* NULL: none */
     struct overview *overview;              /* kept.c */
-    sd_event_source *behind;                /* volumes are to be looked at for it */
-    int64_t kept_ns;                        /* CLOCK_MONOTONIC: when it took over the configuration last */
+    struct asked_position asked;
+    sd_event_source *behind; /* volumes are to be looked at for it */
+    int64_t kept_ns;         /* CLOCK_MONOTONIC: when it took over the configuration last */
     /* the last reload */
     bool reload_ok;
     int64_t reload_ns;
