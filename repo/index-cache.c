@@ -679,7 +679,7 @@ int index_cache_make_room(const struct index_cache *c, const struct blob_info *n
         err_set(e, ERR_NO_SPACE, ENOSPC,
                 "the index of the repository in %s needs %llu bytes in the cache %s, whose limit is %llu",
                 blobs_location(c->blobs), (unsigned long long)want, c->path, (unsigned long long)c->cap);
-        return err_hint(e, "raise the limit with --cache-size");
+        return err_hint(e, "raise the limit: cache-max in [daemon], or with -r --cache-size");
     }
     CLEANUP(old_files_clear) struct old_files o = {.n = 0};
     int r = find_old(c, needed, n, &o, &have, e);
