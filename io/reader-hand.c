@@ -199,6 +199,29 @@ static int bisect_bad(struct reader *r, uint8_t *buf, size_t len, uint64_t pos, 
     return 0;
 }
 
+static int64_t probe_pread(void *arg, void *buf, size_t len, uint64_t pos)
+{
+    struct reader *r = arg;
+    return reader_pread(r, r->use_direct ? r->fd_direct : r->fd_plain, buf, len, pos);
+}
+
+/*
+ * A piece of which something remains unreadable: finds out what. A source of which nothing can be read any more is an
+ * error under any policy: searching it sector by sector would take hours and end in zeros. It may also happen
+ * meanwhile, so it is asked again before zeros count as the source's; a snapshot that has overflowed remains so.
+ */
+static int search_bad(struct reader *r, uint8_t *buf, size_t len, uint64_t pos, int sys, struct err *e)
+{
+    int rc = source_probe(r->src, probe_pread, r, e);
+    if (rc < 0)
+        return err_wrap(e, "at byte %" PRIu64, pos);
+    rc = bisect_bad(r, buf, len, pos, sys, e);
+    if (rc < 0 || r->bad_end <= pos || (rc = source_probe(r->src, probe_pread, r, e)) == 0)
+        return rc;
+    r->bad_end = r->bad_start < pos ? pos : r->bad_start; /* what lies before is published already */
+    return err_wrap(e, "at byte %" PRIu64, pos);
+}
+
 int reader_mend(struct reader *r, struct piece *p, struct err *e)
 {
     size_t off = (size_t)round_down(p->got, r->align);
@@ -214,5 +237,5 @@ int reader_mend(struct reader *r, struct piece *p, struct err *e)
         if (i < r->o.retries)
             reader_wait_ms(r, 20u << (i < 5 ? i : 5)); /* allows time for a path failover */
     }
-    return bisect_bad(r, buf, len, p->pos + off, sys, e);
+    return search_bad(r, buf, len, p->pos + off, sys, e);
 }

@@ -9,6 +9,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <linux/fs.h>
@@ -435,28 +436,65 @@ int source_recheck(struct source *s, bool *grown, bool *changed, struct err *e)
     return 0;
 }
 
-int source_readable(struct source *s, struct err *e)
+/* A COW snapshot of LVM lies on a device whose UUID ends in "-cow". */
+static bool is_cow_snapshot(dev_t dev)
+{
+    char dir[PATH_MAX], slave[PATH_MAX + 32], uuid[256];
+    glob_t found;
+    bool cow = false;
+    if (!blockdev_sysfs(dev, dir, sizeof dir))
+        return false;
+    snprintf(slave, sizeof slave, "%s/slaves/*", dir);
+    if (glob(slave, GLOB_NOSORT, NULL, &found) != 0)
+        return false;
+    for (size_t i = 0; i < found.gl_pathc && !cow; i++) {
+        const size_t n = sysfs_line(found.gl_pathv[i], "dm/uuid", uuid, sizeof uuid) ? strlen(uuid) : 0;
+        cow = n > 4 && strncmp(uuid, "LVM-", 4) == 0 && strcmp(uuid + n - 4, "-cow") == 0;
+    }
+    globfree(&found);
+    return cow;
+}
+
+int source_probe(struct source *s, source_pread_fn *read_at, void *arg, struct err *e)
 {
     const struct source_info *i = &s->info;
     const uint64_t unit = i->sector > 4096 ? i->sector : 4096, last = i->size / unit ? i->size / unit - 1 : 0;
     const uint64_t at[] = {0, last * unit, last / 2 * unit};
     CLEANUP_FREE void *buf = NULL;
-    int sys = 0;
-    if (!i->is_block || i->size < unit)
+    int64_t n = 0;
+    if (i->size < unit)
         return 0;
     if (posix_memalign(&buf, unit, unit) != 0)
         return err_nomem(e);
+    for (size_t k = 0; k < sizeof at / sizeof *at; k++)
+        if ((n = read_at(arg, buf, unit, at[k])) > 0)
+            return 0;
+    if (i->is_block && is_cow_snapshot(i->rdev)) {
+        err_set(e, ERR_SOURCE, n ? (int)-n : EIO, "the COW snapshot of %s has overflowed and cannot be read any more",
+                i->path);
+        return err_hint(e,
+                        "set a larger cow-size in its storage class, or back up while less is written to the volume");
+    }
+    err_set(e, ERR_SOURCE, n ? (int)-n : EIO,
+            "%s cannot be read any more, neither at its begin nor in its middle nor at its end", i->path);
+    return err_hint(e, "see dmesg for errors of the device");
+}
+
+static int64_t probe_pread(void *arg, void *buf, size_t len, uint64_t pos)
+{
+    const struct source *s = arg;
+    ssize_t n = pread(s->fd, buf, len, (off_t)pos);
+    return n < 0 ? -errno : n;
+}
+
+int source_readable(struct source *s, struct err *e)
+{
+    if (!s->info.is_block)
+        return 0;
     const int flags = fcntl(s->fd, F_GETFL);
     if (flags < 0 || fcntl(s->fd, F_SETFL, flags | O_DIRECT) < 0)
-        return err_set(e, ERR_SOURCE, errno, "cannot check that %s is still readable", i->path);
-    bool readable = false;
-    for (size_t k = 0; k < sizeof at / sizeof *at && !readable; k++) {
-        readable = pread(s->fd, buf, unit, (off_t)at[k]) > 0;
-        sys = readable ? 0 : errno;
-    }
+        return err_set(e, ERR_SOURCE, errno, "cannot check that %s is still readable", s->info.path);
+    int rc = source_probe(s, probe_pread, s, e);
     fcntl(s->fd, F_SETFL, flags);
-    if (readable)
-        return 0;
-    err_set(e, ERR_SOURCE, sys ? sys : EIO, "%s cannot be read any more, at the end of the backup", i->path);
-    return err_hint(e, "a COW snapshot (driver lvm) has overflowed: set a larger cow-size; else see dmesg");
+    return rc;
 }

@@ -78,11 +78,19 @@ int source_read(struct source *s, uint64_t pos, size_t len, void *buf, const uin
  * vanished one is ERR_SOURCE), and for a file the modification time (through *changed). Pointers may be NULL. */
 int source_recheck(struct source *s, bool *grown, bool *changed, struct err *e);
 
+/* Reads `len` bytes at `pos`: their number, or negative errno. */
+typedef int64_t source_pread_fn(void *arg, void *buf, size_t len, uint64_t pos);
+
 /*
- * Checks, after the last read and past the page cache, that a block device can still be read at all: at its begin, its
- * end or in its middle. A COW snapshot of LVM that has overflowed refuses every read from that moment on: until then
- * what was read is right. ERR_SOURCE. Nothing else may read the source meanwhile. A file: 0.
+ * Whether the source can still be read at all: at its begin, its end or in its middle. A COW snapshot of LVM that has
+ * overflowed refuses every read from that moment on: what was read until then is right, and no more will be. `read_at`
+ * gets 4096 bytes or a sector, with the alignment that O_DIRECT requires. ERR_SOURCE, and in words whether it is such a
+ * snapshot. A source of less than 4096 bytes: 0.
  */
+int source_probe(struct source *s, source_pread_fn *read_at, void *arg, struct err *e);
+
+/* source_probe() of a block device past the page cache, after the last read: nothing else may read the source
+ * meanwhile. A file: 0. */
 int source_readable(struct source *s, struct err *e);
 
 #endif

@@ -13,6 +13,12 @@ expect "values come with their origin" 0 'match +/srv/vm/\*\.img +conf\.d/50-ima
 expect "defaults are shown as such" 0 'prepare-ahead +3 +default' -- conf
 expect "the need of memory is added up (MS-43)" 0 '\[mover\] +256\.0 MiB +64\.0 MiB +64\.0 MiB +384\.0 MiB' -- conf
 expect "a repository that is not there is told" 0 'is its file system mounted' -- conf
+# The driver looks for LVM's tools; without them that is all there is to complain about.
+mkdir -p "$WORK/lvm/conf.d"
+cp examples/snapferry.ini "$WORK/lvm/" && cp examples/lvm.ini "$WORK/lvm/conf.d/"
+"$SNAPFERRY" check-config --config-dir "$WORK/lvm" >"$WORK/out" 2>&1
+same "the example of LVM has no errors" "$(grep ' error: ' "$WORK/out" | grep -v 'install LVM')" ""
+check "and was read" eval 'grep -qE "lvm\.ini:[0-9]+: error: |cow-size +25 " "$WORK/out"'
 COLUMNS=80 conf >"$WORK/out" 2>&1
 check "no escape sequences but on a terminal" sh -c "! grep -q \$'\033' $WORK/out"
 same "80 columns are enough" "$(awk 'length > 80 && !/\// { n++ } END { print n + 0 }' "$WORK/out")" 0

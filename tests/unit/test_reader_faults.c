@@ -212,6 +212,69 @@ static void vanished_devices_are_not_mapped(void **state)
     }
 }
 
+/* A COW snapshot that overflows: from `after` on, or from the first read of a single sector on (the search in a bad
+ * range), every read fails. */
+struct overflow {
+    pthread_mutex_t mu;
+    uint64_t after;
+    struct range bad;
+    bool when_searched, gone;
+    unsigned refused;
+};
+
+static int64_t overflow(void *arg, uint64_t pos, void *buf, size_t len, int64_t res)
+{
+    struct overflow *o = arg;
+    pthread_mutex_lock(&o->mu);
+    o->gone |= o->when_searched ? len <= 4096 && pos + len > o->bad.start : pos >= o->after;
+    if (o->gone || (o->bad.start < pos + len && o->bad.end > pos)) {
+        memset(buf, 0xee, len);
+        o->refused += o->gone;
+        res = -EIO;
+    }
+    pthread_mutex_unlock(&o->mu);
+    return res;
+}
+
+static void overflowed_snapshots_are_not_mapped(void **state)
+{
+    (void)state;
+    for (int how = 0; how < 16; how++) {
+        const bool searched = how & 4, map = !(how & 8);
+        struct overflow f = {.mu = PTHREAD_MUTEX_INITIALIZER,
+                             .after = 5 * MIB,
+                             .bad = {searched ? 3 * MIB : 0, searched ? 3 * MIB + 512 : 0},
+                             .when_searched = searched};
+        struct reader_fault rf = {.on_result = overflow, .arg = &f};
+        struct err e = ERR_INIT;
+        struct bad_list l = {.n = 0};
+        struct source *s = make_file("overflow", 16 * MIB, false);
+        struct reader_opts o = {.ring = 2 * MIB,
+                                .window = 100 * KIB,
+                                .block = 256 * KIB,
+                                .no_uring = how & 1,
+                                .no_direct = how & 2,
+                                .bad_read = map ? BAD_READ_MAP : BAD_READ_FAIL,
+                                .retries = 1,
+                                .on_bad = note_bad,
+                                .on_bad_arg = &l};
+        struct reader *r;
+        uint64_t end;
+        assert_ok(reader_new_faulty(&r, s, &o, &rf, &e), &e);
+        assert_true(consume(r, 0, 16 * MIB, o.window, 0, 5, NULL, &end, &e) < 0);
+        assert_int_equal(e.cls, ERR_SOURCE);
+        if (map || !searched) /* else the sector itself is the error */
+            assert_non_null(strstr(e.msg, "cannot be read any more"));
+        assert_int_equal(l.n, 0);
+        /* It gives up: within the block in which it began, not at the end of the source. */
+        assert_true(f.gone);
+        assert_true(f.refused < (searched ? 4 * 256 * KIB / 512 : 40));
+        assert_true(end <= (searched ? 3 * MIB : 5 * MIB));
+        reader_free(r);
+        source_free(s);
+    }
+}
+
 /* A device that does not answer: reads finish only when `go` is posted. */
 struct hang {
     sem_t arrived, go;
@@ -499,6 +562,7 @@ int main(void)
         cmocka_unit_test(bad_sectors_fail_by_default),
         cmocka_unit_test(bad_sectors_can_be_mapped),
         cmocka_unit_test(vanished_devices_are_not_mapped),
+        cmocka_unit_test(overflowed_snapshots_are_not_mapped),
         cmocka_unit_test(cancel_works_while_a_read_hangs),
         cmocka_unit_test(io_uring_may_be_refused),
         cmocka_unit_test(locked_memory_may_be_refused),
