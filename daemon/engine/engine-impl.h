@@ -76,6 +76,7 @@ struct engine {
     int64_t retry_ns; /* CLOCK_MONOTONIC: no turn before, the records cannot be written; 0: none */
     int64_t started_ns, sweep_ns, orphans_ns;
     bool orphans_running;
+    struct strs removed; /* native snapshots whose rows were removed since that began */
     bool storage_wanted; /* the storage is to be looked at now, whenever it was seen last */
     int64_t strays_ns;   /* when stray movers were looked for */
     bool strays_running;
@@ -106,6 +107,8 @@ struct engine {
 void engine_ids(struct ids *ret);
 /* Rows have to be looked at although they were not written. */
 void engine_look_at_all(struct engine *g);
+/* A row has changed (sweep.c). */
+void sweep_row(struct engine *g, enum row_kind k, const char *id, const void *was, const void *now);
 /* A turn of decisions, unless one is being written; its commit, and what follows from it. */
 void engine_turn(struct engine *g);
 /* A turn goes on no longer than this; engine_turn_end() ends it now. */

@@ -25,6 +25,7 @@ static void row_changed(enum row_kind k, const char *id, const void *was, const 
     struct engine *g = arg;
     decide_row_changed(&g->d, k, id, was, now);
     kept_row(g, k, id, was, now);
+    sweep_row(g, k, id, was, now);
     if (k == ROW_OPERATION || k == ROW_BACKUP) {
         const struct row *row = now ? now : was;
         waiters_note(g, id, k == ROW_OPERATION && row ? row->parent : "");
@@ -369,6 +370,7 @@ void engine_free(struct engine *g)
     other_nodes_free(g);
     facts_free(g);
     json_decref(g->orphan_list);
+    strs_clear(&g->removed);
     json_decref(g->kept_out);
     json_decref(g->pools);
     decide_free(&g->d);

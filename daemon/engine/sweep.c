@@ -196,6 +196,21 @@ static int write_storage(struct engine *g, const json_t *doc, struct err *e)
     return rc;
 }
 
+/* A row that was removed while the storage was listed: the list may still have what is gone. */
+void sweep_row(struct engine *g, enum row_kind k, const char *id, const void *was, const void *now)
+{
+    if (g->orphans_running && k == ROW_NATIVE && was && !now)
+        strs_add(&g->removed, id);
+}
+
+static bool was_removed(const struct engine *g, const char *alias)
+{
+    for (unsigned i = 0; i < g->removed.n; i++)
+        if (!strcmp(g->removed.v[i], alias))
+            return true;
+    return false;
+}
+
 static void sort_out_class(struct engine *g, const json_t *answer, struct seen *seen, json_t *remove, json_t *undo)
 {
     const json_t *klass = jobj(answer, "class");
@@ -211,6 +226,8 @@ static void sort_out_class(struct engine *g, const json_t *answer, struct seen *
         const json_t *tag = jobj(v, "tag") ? jobj(v, "tag") : v;
         CLEANUP(native_row_clear) struct native_row n;
         native_row_init(&n);
+        if (was_removed(g, jstr(tag, "alias")))
+            continue;
         bool again = json_object_get(seen->aliases, jstr(tag, "alias")) != NULL;
         json_object_set_new(seen->aliases, jstr(tag, "alias"), json_true());
         if (!again && native_row_read(&g->d, jstr(tag, "alias"), &n) < 0)
@@ -282,6 +299,7 @@ static void storage_seen(struct step_result *s, void *arg)
         CLEANUP_JSON json_t *in = json_pack("{s:O}", "intents", undo);
         step_start(g->steps, "remove orphans", step_undo, in, 600, orphans_removed, g, NULL, NULL);
     }
+    strs_clear(&g->removed);
     json_decref(seen.aliases);
     json_decref(seen.drivers);
     json_decref(seen.adopt);

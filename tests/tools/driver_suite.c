@@ -605,7 +605,7 @@ static void test_target(void)
            !exists(again.handle) && exists(file),
        "aborted: the staging file goes, the volume stays");
     ok(d->target_abort(&own, &again, &e) == 0, "aborted again");
-    refused(d->target_commit(&own, &again, &e), ERR_NOT_FOUND, "nothing is left to commit");
+    refused(d->target_commit(&own, &again, &e), ERR_TARGET, "nothing is left to commit");
     int lock = open(file, O_RDWR | O_CLOEXEC);
     struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     ok(lock >= 0 && fcntl(lock, F_OFD_SETLK, &l) == 0 && d->resolve(&own, file, &now, &e) == 0 && now.in_use,
