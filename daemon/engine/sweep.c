@@ -226,11 +226,12 @@ static void sort_out_class(struct engine *g, const json_t *answer, struct seen *
         const json_t *tag = jobj(v, "tag") ? jobj(v, "tag") : v;
         CLEANUP(native_row_clear) struct native_row n;
         native_row_init(&n);
-        if (was_removed(g, jstr(tag, "alias")))
+        const char *alias = jstr(tag, "alias");
+        if (was_removed(g, alias))
             continue;
-        bool again = json_object_get(seen->aliases, jstr(tag, "alias")) != NULL;
-        json_object_set_new(seen->aliases, jstr(tag, "alias"), json_true());
-        if (!again && native_row_read(&g->d, jstr(tag, "alias"), &n) < 0)
+        bool again = json_object_get(seen->aliases, alias) != NULL;
+        json_object_set_new(seen->aliases, alias, json_true());
+        if (!again && native_row_read(&g->d, alias, &n) < 0)
             unknown_native(g, klass, v, seen, remove);
         else
             note_used(g, v, seen);
