@@ -318,6 +318,7 @@ static bool native_recorded(struct decide *d, struct operation *op, const struct
         return false;
     native_desc_set(&n.native, item->native);
     n.state = NATIVE_PRESENT;
+    n.state_since_ns = decide_now(d);
     if (native_row_write(d, &n) < 0)
         return false;
     records_intent_resolve(d->records, op->native_intent, NULL);
