@@ -80,7 +80,7 @@ daemon_start() {
         >>"$LOG" 2>&1 </dev/null &
     DPID=$!
     local i
-    for i in $(seq 200); do
+    for i in $(seq $((200 * PATIENCE))); do
         if ask status --json 2>/dev/null | tail -n 1 |
             jq -e '.offline != true and .daemon.pid > 0' >/dev/null 2>&1; then
             return 0
@@ -108,7 +108,7 @@ daemon_kill() { [ -n "$DPID" ] && kill -KILL "$DPID" 2>/dev/null && wait "$DPID"
 # daemon_gone SECONDS: waits until it has ended by itself.
 daemon_gone() {
     local i
-    for i in $(seq $(($1 * 20))); do daemon_alive || { wait "$DPID" 2>/dev/null; DPID=; return 0; }; sleep 0.05; done
+    for i in $(seq $(($1 * 20 * PATIENCE))); do daemon_alive || { wait "$DPID" 2>/dev/null; DPID=; return 0; }; sleep 0.05; done
     return 1
 }
 ours() { pgrep -f -- "$WORK/" 2>/dev/null; }
@@ -137,9 +137,11 @@ daemon_setup() {
 doc() { askj describe "$1" | jq -c '.backup // .operation // .native // .volume // empty'; }
 state() { doc "$1" | jq -r .state; }
 terminal() { case $1 in Completed | PartiallyFailed | Failed | Canceled | Skipped | Unknown) true ;; *) false ;; esac; }
+# The seconds of a limit are those of an idle machine; on a busy one what is waited for may take several times as long.
+: "${PATIENCE:=4}"
 # wait_state ID REGEX SECONDS: until the state matches; prints the last one.
 wait_state() {
-    local s= end=$((SECONDS + $3))
+    local s= end=$((SECONDS + $3 * PATIENCE))
     while [ $SECONDS -le $end ]; do
         s=$(state "$1")
         [[ $s =~ ^($2)$ ]] && { echo "$s"; return 0; }
@@ -149,9 +151,9 @@ wait_state() {
     echo "$s"
     return 1
 }
-# until_true SECONDS COMMAND...: polls.
+# until_true SECONDS COMMAND...: polls. Where it is expected not to come true: PATIENCE=1 until_true ...
 until_true() {
-    local end=$((SECONDS + $1))
+    local end=$((SECONDS + $1 * PATIENCE))
     shift
     while ! "$@" >/dev/null 2>&1; do [ $SECONDS -ge $end ] && return 1; sleep 0.1; done
 }

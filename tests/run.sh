@@ -12,7 +12,7 @@
 #        TEST_TIMEOUT=600 (seconds per program)    VERBOSE=1 (show everything)
 #        JOBS=3 (programs at a time; default three for two CPUs, since most of them wait for something most of the time,
 #        and at most 4; they share nothing but the machine)
-#        AGAIN=3 (programs that are given a second run; 0: none)
+#        AGAIN=8 (programs that are given a second run; 0: none)
 #        REPORT=DIR: each program's seconds and cases are left in DIR/tests/..., for LAST and for the next order
 #        LONGEST=1: the longest first, by REPORT or else seconds.txt; those that are in neither are the first
 #        LAST="PROGRAM...": when all others have ended, one at a time
@@ -130,7 +130,7 @@ while [ $started -lt ${#programs[@]} ] || [ ${#running[@]} -gt 0 ]; do
     done
     running=("${still[@]}")
 done
-if [ ${#again[@]} -le "${AGAIN:-3}" ]; then
+if [ ${#again[@]} -le "${AGAIN:-8}" ]; then
     for i in "${again[@]}"; do
         run_one "$i" "${programs[i]}"
         report "$i" "${programs[i]}" again

@@ -115,8 +115,19 @@ expect "also without --wait" 2 'snapferry.ini:7.*mtach' -- ask reload
 kill -HUP "$SERVER"
 
 h=$(ask backup hang-1 --json | result backup)
-timeout -s INT 1 "$SNAPFERRY" --runtime-dir "$RUN" wait "$h" >"$WORK/out" 2>&1
-same "an interrupt ends the waiting" $? 124
+env --default-signal=INT "$SNAPFERRY" --runtime-dir "$RUN" wait "$h" >"$WORK/out" 2>&1 &
+waiter=$!
+# Once it catches or blocks SIGINT.
+heeds() {
+    local blocked caught
+    blocked=$(sed -n 's/^SigBlk:\t*//p' "/proc/$1/status") caught=$(sed -n 's/^SigCgt:\t*//p' "/proc/$1/status")
+    [ $(((0x$blocked | 0x$caught) & 2)) -ne 0 ]
+}
+for _ in $(seq 400); do heeds $waiter && break; sleep 0.05; done
+sleep 0.3
+kill -INT $waiter
+wait $waiter
+same "an interrupt ends the waiting" $? 130
 check "and says that the backup goes on" grep -q "snapferry cancel $h" "$WORK/out"
 expect "it did" 0 'Running' -- ask describe "$h"
 expect "cancel --wait (AO-37)" 0 'being canceled' -- ask cancel "$h" --wait

@@ -68,7 +68,7 @@ limit() { doc "$1" | jq ".mover.limits.$2 // .details.mover.limits.$2"; }
 same "memory, index-memory: memory-max is computed of both" "$(limit "$O" memoryMax)" $((184 * MIB))
 threads() { ls "/proc/$1/task" 2>/dev/null | wc -l; }
 T1=0
-until_true 5 eval 'n=$(threads $PID); [ $n -gt $T1 ] && T1=$n; false'
+PATIENCE=1 until_true 5 eval 'n=$(threads $PID); [ $n -gt $T1 ] && T1=$n; false'
 ask cancel "$B" --wait --quiet
 config_class img "$X/img" 'memory = 100MiB' 'memory-max = 200MiB' 'workers = 4' 'read-limit = 256KiB'
 reload

@@ -50,11 +50,13 @@ check "with the right bytes" cmp "$WORK/image" "$WORK/open"
 
 # Two restores into one file: one of them, and all of it.
 both=0
+# (Without --yes: the second one is refused too where the first has ended before it begins.)
+once() { sf "$R" restore latest "$WORK/two" --quiet; }
 for i in $(seq 12); do
     rm -f "$WORK/two"
-    restore "$WORK/two" 2>"$WORK/err1" &
+    once 2>"$WORK/err1" &
     p1=$!
-    restore "$WORK/two" 2>"$WORK/err2" &
+    once 2>"$WORK/err2" &
     p2=$!
     wait $p1; r1=$?
     wait $p2; r2=$?

@@ -32,7 +32,7 @@ for point in engine-exposure-recorded engine-outcome engine-kept engine-cleaned;
     starts_dying $point
     submit "$V" >/dev/null
     # After engine-exposure-recorded the hook runs again; engine-cleaned is not passed where nothing is undone.
-    until_true 5 dead
+    PATIENCE=1 until_true 5 dead
     again
     check "dies at $point: kept, once" until_true 20 kept_whole
     sleep 2.5 # orphan-grace is 2 s
@@ -48,7 +48,7 @@ fail_once() {
     hook 1
     daemon_start
     A=$(submit "$V")
-    until_true 20 kept_whole
+    until_true 20 kept_whole || fail "a failed backup is kept"
     N=$(native | jq -r .alias)
     daemon_stop
 }
@@ -59,7 +59,7 @@ for point in engine-kept-released engine-unexposed engine-kept-removed engine-na
     check "released, dies at $point" until_true 10 eval 'dead || child_died'
     again
     clean "it is removed" 15 "$WORK/xfs"
-    same "all of it" "$(natives_of | wc -l)" 0
+    check "all of it" until_true 10 eval '[ -z "$(natives_of)" ]'
     daemon_stop
 done
 for point in engine-delete-submitted engine-unexposed engine-native-removed engine-delete-natives; do
@@ -67,10 +67,10 @@ for point in engine-delete-submitted engine-unexposed engine-native-removed engi
     starts_dying $point
     timeout 3 "$SNAPFERRY" delete "$A" --even-kept --yes --wait --quiet --runtime-dir "$RUN" --state-dir "$STATE" \
         --config-dir "$CONF" >/dev/null 2>&1
-    check "deleted, dies at $point" eval 'dead || child_died'
+    check "deleted, dies at $point" until_true 10 eval 'dead || child_died'
     again
     clean "it is removed" 30 "$WORK/xfs"
-    same "all of it" "$(natives_of | wc -l) $(state "$A")" "0 "
+    check "all of it" until_true 10 eval '[ -z "$(natives_of)$(state "$A")" ]'
     daemon_stop
 done
 for point in engine-retry-submitted engine-exposed engine-outcome; do
