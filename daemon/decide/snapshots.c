@@ -96,6 +96,7 @@ static void prune(struct decide *d, struct operation *op)
     native_rules(&rules, op->policy, op->job, op->pool_ratio, true, decide_now(d));
     int rc = natives_make_room(d, op, &rules, op->started_ns, &v, &e);
     if (rc < 0) {
+        op->stage = STAGE_SNAPPED; /* its next attempt begins phase 1 anew, when it is time for it */
         operation_attempt_failed(d, op, "snapshot", &e, true);
     } else if (rc == 0 && !v.may_create) {
         err_set(&e, ERR_NO_SPACE, 0, "no native snapshot of %s is taken: %s", op->volume->name, v.why);

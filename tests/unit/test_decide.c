@@ -22,6 +22,29 @@
 
 #define TURNS_MAX 40
 
+/* ---- faults ---- */
+
+static unsigned gathers_that_fail;
+
+int __real_natives_gather(struct records *r, const char *volume_id, struct native_facts **ret, size_t *n,
+                          struct err *e);
+int __wrap_natives_gather(struct records *r, const char *volume_id, struct native_facts **ret, size_t *n,
+                          struct err *e);
+
+int __wrap_natives_gather(struct records *r, const char *volume_id, struct native_facts **ret, size_t *n, struct err *e)
+{
+    if (!gathers_that_fail)
+        return __real_natives_gather(r, volume_id, ret, n, e);
+    gathers_that_fail--;
+    return err_nomem(e);
+}
+
+/* gather-fails N: there is no memory the next N times the native snapshots of a volume are gathered. */
+static void cmd_gather_fails(void)
+{
+    gathers_that_fail = (unsigned)atoi(word(1));
+}
+
 /* ---- turns ---- */
 
 /* One for what is due by now, and more as long as something is to be decided. */
@@ -626,6 +649,7 @@ static const struct {
     {"wait", cmd_wait},
     {"repository", cmd_repository},
     {"commit-fails", cmd_commit},
+    {"gather-fails", cmd_gather_fails},
     {"writable", cmd_writable},
     {"sweep", cmd_sweep},
     {"restart", cmd_restart},
