@@ -108,7 +108,10 @@ daemon_kill() { [ -n "$DPID" ] && kill -KILL "$DPID" 2>/dev/null && wait "$DPID"
 # daemon_gone SECONDS: waits until it has ended by itself.
 daemon_gone() {
     local i
-    for i in $(seq $(($1 * 20 * PATIENCE))); do daemon_alive || { wait "$DPID" 2>/dev/null; DPID=; return 0; }; sleep 0.05; done
+    for i in $(seq $(($1 * 20 * PATIENCE))); do
+        daemon_alive || { wait "$DPID" 2>/dev/null; DPID=; return 0; }
+        sleep 0.05
+    done
     return 1
 }
 ours() { pgrep -f -- "$WORK/" 2>/dev/null; }

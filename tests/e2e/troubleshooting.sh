@@ -121,7 +121,7 @@ cp "$WORK/password" "$WORK/password.good"; secret "$WORK/password" <<<wrong
 show password 10
 cp "$WORK/password.good" "$WORK/password"
 
-pack=$(find "$REPO/p" -type f -size +2M | head -n 1)
+pack=$(find "$REPO/p" -type f -printf '%s %p\n' | sort -rn | sed -n '1s/^[0-9]* //p') # that of db.img
 cp "$pack" "$WORK/pack"
 printf 'XXXXXXXX' | dd of="$pack" bs=1 seek=1500000 conv=notrunc status=none
 show verify 15
