@@ -82,14 +82,26 @@ static void put_owed(const struct answer_facts *f, const struct answer_repositor
 
 /* ---- other nodes ---- */
 
-static void put_others(struct records *records, const struct cfg_repository *r, json_t *o)
+#define SCAN_LONG_NS (3 * NS_PER_H) /* it is hourly */
+
+static void put_others(const struct answer_facts *f, const struct cfg_repository *r, const struct answer_repository *s,
+                       json_t *o, json_t *problems)
 {
     json_t *list = json_array();
+    char hint[700];
     for (const char *const *n = r->other_nodes; n && *n; n++) {
         CLEANUP_JSON json_t *labels = json_pack("{s:s,s:s}", "repository", r->name, "node", *n);
         int64_t at_ns = 0;
-        counted(records, "other_node_scan_timestamp_seconds", labels, 1e9, &at_ns);
+        counted(f->records, "other_node_scan_timestamp_seconds", labels, 1e9, &at_ns);
         json_array_append_new(list, json_pack("{s:s,s:I}", "node", *n, "scanned_ns", (json_int_t)at_ns));
+        /* While the daemon is down, or the repository is not available, nobody scans: problems of their own. */
+        if (!s || !s->up || !at_ns || f->now_ns - at_ns <= SCAN_LONG_NS)
+            continue;
+        snprintf(hint, sizeof hint, "`snapferry scan %s --node %s` shows why; it is retried automatically", r->name,
+                 *n);
+        add_problem(problems, "warning", hint,
+                    "repository \"%s\": the backups of node %s were last listed %" PRId64 " hours ago", r->name, *n,
+                    (f->now_ns - at_ns) / NS_PER_H);
     }
     if (json_array_size(list))
         json_object_set(o, "other_nodes", list);
@@ -135,7 +147,7 @@ json_t *list_repositories(const struct answer_facts *f, json_t *problems)
         }
         put_contents(f->records, o);
         put_owed(f, s, o, problems);
-        put_others(f->records, r, o);
+        put_others(f, r, s, o, problems);
         json_array_append_new(list, o);
     }
     return list;

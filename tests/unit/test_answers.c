@@ -643,14 +643,90 @@ static void status_of_thousands(void **state)
     close_it(&x);
 }
 
+/* ---- an hour, and three ---- */
+
+static bool problem_at(struct fixture *x, int64_t now_ns, const char *text)
+{
+    x->facts.now_ns = now_ns;
+    CLEANUP_JSON json_t *status = answer_status(&x->facts);
+    return has_problem(status, text);
+}
+
+static void set_up(struct fixture *x, bool up)
+{
+    x->facts.repositories[0].up = up;
+}
+
+/* An outcome that is not in its repository is a problem after an hour, unless that is not available. */
+static void owed_outcomes_become_a_problem(void **state)
+{
+    (void)state;
+    static const char TEXT[] = "the outcome of 2 backups is not recorded in it yet: wrong password";
+    struct fixture x;
+    struct operation op;
+    struct err e = ERR_INIT;
+    open_with(&x, "");
+    json_t *doc = json_pack("{s:s,s:{s:s},s:[s,s],s:s}", "kind", "admin", "policy", "repository", "main", "records",
+                            "b1", "b2", "waiting", "wrong password");
+    assert_int_equal(row_add_doc(x.records, ROW_OPERATION, "record-b1", "", "", "Queued", doc, NULL), 0);
+    assert_ok(operation_get(x.records, "record-b1", &op, &e), &e);
+    const int64_t since = op.created_ns;
+    operation_clear(&op);
+    assert_false(problem_at(&x, since + NS_PER_H, TEXT));
+    assert_true(problem_at(&x, since + NS_PER_H + 1, TEXT)); /* also without a daemon */
+    struct answer_repository main = {.name = "main", .why = "", .hint = "", .up = true};
+    x.facts.repositories = malloc(sizeof main);
+    memcpy(x.facts.repositories, &main, sizeof main);
+    x.facts.n_repositories = 1;
+    assert_true(problem_at(&x, since + NS_PER_H + 1, TEXT));
+    set_up(&x, false);
+    assert_false(problem_at(&x, since + NS_PER_H + 1, TEXT));
+    set_up(&x, true);
+    assert_int_equal(row_update_doc(x.records, ROW_OPERATION, "record-b1", "Completed", NULL), 0);
+    assert_false(problem_at(&x, since + DAY, "is not recorded"));
+    close_it(&x);
+}
+
+/* A list of another node's backups that is three hours old is a problem while it could be newer. */
+static void other_nodes_become_out_of_date(void **state)
+{
+    (void)state;
+    static const char TEXT[] = "the backups of node nas2 were last listed 3 hours ago";
+    struct fixture x;
+    struct err e = ERR_INIT;
+    open_with(&x, "[repository \"main\"]\nother-nodes = nas2 nas3\n");
+    CLEANUP_JSON json_t *nas2 = json_pack("{s:s,s:s}", "repository", "main", "node", "nas2");
+    const int64_t at = NOW / NS_PER_S * NS_PER_S;
+    assert_ok(records_counter_set(x.records, "other_node_scan_timestamp_seconds", nas2, (double)(at / NS_PER_S), &e),
+              &e);
+    assert_false(problem_at(&x, at + 3 * NS_PER_H + NS_PER_S, "were last listed")); /* nobody is there to do it */
+    struct answer_repository main = {.name = "main", .why = "", .hint = "", .up = true};
+    x.facts.repositories = malloc(sizeof main);
+    memcpy(x.facts.repositories, &main, sizeof main);
+    x.facts.n_repositories = 1;
+    assert_false(problem_at(&x, at + 3 * NS_PER_H, "were last listed"));
+    assert_true(problem_at(&x, at + 3 * NS_PER_H + NS_PER_S, TEXT));
+    assert_false(problem_at(&x, at + 3 * NS_PER_H + NS_PER_S, "node nas3")); /* never yet: status shows that */
+    set_up(&x, false);
+    assert_false(problem_at(&x, at + 3 * NS_PER_H + NS_PER_S, "were last listed"));
+    close_it(&x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(volumes_are_judged_offline),    cmocka_unit_test(what_protection_is_based_on),
-        cmocka_unit_test(volumes_that_were_looked_at),   cmocka_unit_test(facts_of_the_daemon),
-        cmocka_unit_test(pages_of_ended_rows),           cmocka_unit_test(pages_of_live_rows),
-        cmocka_unit_test(names_do_not_read_all),         cmocka_unit_test(large_backups_are_read_in_part),
-        cmocka_unit_test(natives_are_planned_by_volume), cmocka_unit_test(status_of_thousands),
+        cmocka_unit_test(volumes_are_judged_offline),
+        cmocka_unit_test(what_protection_is_based_on),
+        cmocka_unit_test(volumes_that_were_looked_at),
+        cmocka_unit_test(facts_of_the_daemon),
+        cmocka_unit_test(pages_of_ended_rows),
+        cmocka_unit_test(pages_of_live_rows),
+        cmocka_unit_test(names_do_not_read_all),
+        cmocka_unit_test(large_backups_are_read_in_part),
+        cmocka_unit_test(natives_are_planned_by_volume),
+        cmocka_unit_test(status_of_thousands),
+        cmocka_unit_test(owed_outcomes_become_a_problem),
+        cmocka_unit_test(other_nodes_become_out_of_date),
     };
     return cmocka_run_group_tests(tests, cfgdir_make, cfgdir_remove);
 }
