@@ -53,6 +53,7 @@ void overview_ops_clear(struct overview_ops *x)
     struct ranked_node *node;
     while ((node = x->by_id.root)) {
         ranked_remove(&x->by_id, node);
+        overview_owing_set(&x->debtors, BY_ID(node)->owing, NULL, NULL);
         str_clear(&BY_ID(node)->id);
         free(BY_ID(node));
     }
@@ -107,6 +108,8 @@ void overview_ops_row(struct overview_ops *x, const char *id, const struct opera
     const bool live = now && !op_state_terminal(now->state);
     if (o)
         unlist(x, o);
+    if (o)
+        o->owing = overview_owing_set(&x->debtors, o->owing, live ? now : NULL, &x->failed);
     if (o && !live) {
         ranked_remove(&x->by_id, &o->by_id);
         str_clear(&o->id);
@@ -121,6 +124,7 @@ void overview_ops_row(struct overview_ops *x, const char *id, const struct opera
     if (!o->id) {
         o->id = str_ref(now->id);
         ranked_add(&x->by_id, &o->by_id);
+        o->owing = overview_owing_set(&x->debtors, NULL, now, &x->failed);
     }
     list(x, o, now);
 }

@@ -608,3 +608,8 @@ unsigned overview_place(const struct overview *s, const struct operation *op)
 {
     return overview_ops_place(&s->ops, op);
 }
+
+struct overview_owed overview_owed(const struct overview *s, const char *repository)
+{
+    return overview_owed_in(s->ops.debtors, repository);
+}

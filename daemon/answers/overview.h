@@ -73,4 +73,12 @@ const char *overview_troubled_at(const struct overview *s, size_t place);
 /* Place of a queued backup or restore among them, from 1; 0: it is not queued. */
 unsigned overview_place(const struct overview *s, const struct operation *op);
 
+/* ---- outcomes that are not recorded in their repository yet ---- */
+
+struct overview_owed {
+    int64_t backups, since_ns; /* since when the oldest one waits */
+    const char *oldest;        /* id of the operation that has to record that one; NULL: there is none */
+};
+struct overview_owed overview_owed(const struct overview *s, const char *repository);
+
 #endif

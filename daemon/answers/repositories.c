@@ -44,40 +44,23 @@ static void put_contents(struct records *r, json_t *repository)
 
 #define OWED_LONG_NS NS_PER_H
 
-struct owed {
-    const char *repository;
-    int64_t backups, since_ns;
-    const char *why;
-};
-static int see_owed(const struct operation *op, void *arg)
-{
-    struct owed *x = arg;
-    if (!op->records.n || strcmp(op->policy->repository, x->repository) != 0)
-        return 0;
-    x->backups += op->records.n;
-    if (x->since_ns && x->since_ns <= op->created_ns)
-        return 0;
-    x->since_ns = op->created_ns;
-    x->why = op->error.code ? op->error.message : op->waiting;
-    return 0;
-}
-
 static void put_owed(const struct answer_facts *f, const struct answer_repository *s, json_t *o, json_t *problems)
 {
-    static const struct operation_filter live = {.live = true};
-    struct owed x = {jstr(o, "name"), 0, 0, ""};
-    operation_each(f->records, &live, see_owed, &x, NULL);
+    const char *name = jstr(o, "name");
+    const struct overview_owed x = overview_owed(f->overview, name);
+    const struct operation *op = x.oldest ? operation_peek(f->records, x.oldest) : NULL;
+    const char *why = !op ? "" : op->error.code ? op->error.message : op->waiting;
     if (!x.backups)
         return;
     json_object_set_new(
         o, "owed",
-        json_pack("{s:I,s:I,s:s}", "backups", (json_int_t)x.backups, "since_ns", (json_int_t)x.since_ns, "why", x.why));
+        json_pack("{s:I,s:I,s:s}", "backups", (json_int_t)x.backups, "since_ns", (json_int_t)x.since_ns, "why", why));
     /* One that is not available is a problem of its own. */
     if ((!s || s->up) && f->now_ns - x.since_ns > OWED_LONG_NS)
         add_problem(problems, "warning",
                     "it is retried automatically; after a loss of this node their outcome is unknown",
-                    "repository \"%s\": the outcome of %" PRId64 " backup%s is not recorded in it yet%s%s",
-                    x.repository, x.backups, x.backups == 1 ? "" : "s", x.why[0] ? ": " : "", x.why);
+                    "repository \"%s\": the outcome of %" PRId64 " backup%s is not recorded in it yet%s%s", name,
+                    x.backups, x.backups == 1 ? "" : "s", why[0] ? ": " : "", why);
 }
 
 /* ---- other nodes ---- */

@@ -90,9 +90,6 @@ static void of_operation(struct fact *f, const struct operation *op)
     f->state = index_of(op->state, FACT_STATES);
     f->since_ns = op->state_since_ns ? op->state_since_ns : op->created_ns;
     keep_text(&f->name, op->volume->name);
-    f->owed = op->records.n;
-    if (f->owed)
-        keep_text(&f->klass, op->policy->repository);
 }
 
 static void of_native(struct fact *f, const struct native_row *n)

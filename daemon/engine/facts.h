@@ -30,7 +30,6 @@ struct fact {
     bool gone;                    /* volume: its class was listed without it; native: not on the storage */
     unsigned direction, state;    /* of the arrays above; FACT_STATES: none of them */
     int64_t created_ns, since_ns; /* since: of the state; of a volume, of its being gone */
-    unsigned owed; /* operation: outcomes of backups that it has to record; klass is the repository then */
     /* native */
     bool hold, planned;
     unsigned reasons; /* NATIVE_*, as last planned */

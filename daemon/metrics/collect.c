@@ -8,6 +8,7 @@
 #include "daemon/metrics/collect.h"
 
 #include "base/time.h"
+#include "daemon/answers/overview.h"
 #include "daemon/metrics/samples.h"
 
 #include <stdlib.h>
@@ -68,26 +69,10 @@ static void of_configuration(struct samples *s)
     sample(s, "config_warnings", g->warnings, NULL);
 }
 
-struct owed {
-    const char *repository;
-    unsigned backups;
-    int64_t since_ns;
-};
-static void see_owed(struct fact *f, void *arg)
-{
-    struct owed *x = arg;
-    if (!f->owed || !f->klass || strcmp(f->klass, x->repository) != 0)
-        return;
-    x->backups += f->owed;
-    if (!x->since_ns || f->created_ns < x->since_ns)
-        x->since_ns = f->created_ns;
-}
-
 static void of_owed(struct samples *s, const char *repository)
 {
-    struct owed x = {repository, 0, 0};
-    facts_each(s->engine, ROW_OPERATION, see_owed, &x);
-    sample(s, "repository_outcomes_owed", x.backups, "repository", repository, NULL);
+    const struct overview_owed x = overview_owed(s->engine->overview, repository);
+    sample(s, "repository_outcomes_owed", (double)x.backups, "repository", repository, NULL);
     if (x.since_ns)
         sample(s, "repository_outcomes_owed_since_timestamp_seconds", (double)x.since_ns / 1e9, "repository",
                repository, NULL);

@@ -4,6 +4,7 @@
 #include "tests/unit/test.h"
 
 #include "daemon/answers/answers.h"
+#include "daemon/answers/overview.h"
 #include "daemon/metrics/collect.h"
 #include "daemon/metrics/samples.h"
 #include "rows.h"
@@ -46,6 +47,9 @@ static void open_with(struct fixture *x, const char *more)
     x->g.reload_ok = true;
     x->g.started_ns = now_ns();
     assert_int_equal(facts_new(&x->g, &e), 0);
+    x->g.overview = overview_new(x->g.records);
+    assert_non_null(x->g.overview);
+    assert_int_equal(rows_watch(x->g.records, overview_row, x->g.overview), 0);
     sd_event *loop = NULL;
     assert_true(sd_event_new(&loop) >= 0);
     x->g.loop = loop;
@@ -66,6 +70,8 @@ static void close_it(struct fixture *x)
     volumes_free(&x->g);
     decide_free(&x->g.d);
     facts_free(&x->g);
+    rows_unwatch(x->g.records, x->g.overview);
+    overview_free(x->g.overview);
     movers_free(x->g.movers);
     steps_free(x->g.steps);
     records_close(x->g.records);

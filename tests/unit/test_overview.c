@@ -200,6 +200,60 @@ static void change_operation(struct fixture *x)
             operation_doc(i % VOLUMES, (int)any(3), any(2) ? native : "", any(9) ? "" : "the device is busy"));
 }
 
+/* One that has to record outcomes: of more or fewer backups, or in another repository. */
+static void change_recorder(struct fixture *x)
+{
+    const unsigned i = any(12);
+    char id[32];
+    json_t *backups = json_array();
+    snprintf(id, sizeof id, "record%u", i);
+    for (unsigned n = any(4); n > 0; n--) {
+        char backup[32];
+        snprintf(backup, sizeof backup, "b%u", n);
+        json_array_append_new(backups, json_string(backup));
+    }
+    put(x, ROW_OPERATION, id, "", "", any(2) ? "Queued" : "Retrying",
+        json_pack("{s:s,s:{s:s},s:o}", "kind", "admin", "policy", "repository", any(3) ? "main" : "other", "records",
+                  backups));
+    if (!any(3))
+        put(x, ROW_OPERATION, id, "", "", "Completed", json_object());
+    if (!row_peek(x->records, ROW_OPERATION, id) || !any(6))
+        row_delete(x->records, ROW_OPERATION, id, NULL); /* no row changes its end: the next one is new */
+}
+
+struct owed_walk {
+    const char *repository;
+    struct overview_owed sum;
+};
+static int see_owed(const struct operation *op, void *arg)
+{
+    struct owed_walk *x = arg;
+    if (op_state_terminal(op->state) || !op->records.n || strcmp(op->policy->repository, x->repository) != 0)
+        return 0;
+    x->sum.backups += op->records.n;
+    if (!x->sum.since_ns || op->created_ns < x->sum.since_ns)
+        x->sum.since_ns = op->created_ns;
+    return 0;
+}
+
+/* What is owed is what a walk over the operations finds. */
+static unsigned assert_owed(struct fixture *x, const char *repository)
+{
+    struct owed_walk w = {.repository = repository};
+    assert_true(operation_each(x->records, NULL, see_owed, &w, NULL) >= 0);
+    const struct overview_owed kept = overview_owed(x->overview, repository);
+    assert_int_equal(kept.backups, w.sum.backups);
+    assert_int_equal(kept.since_ns, w.sum.since_ns);
+    assert_int_equal(kept.oldest != NULL, w.sum.backups > 0);
+    const struct operation *op = kept.oldest ? operation_peek(x->records, kept.oldest) : NULL;
+    if (kept.oldest) {
+        assert_non_null(op);
+        assert_int_equal(op->created_ns, kept.since_ns);
+        assert_string_equal(op->policy->repository, repository);
+    }
+    return (unsigned)kept.backups;
+}
+
 static void change_backup(struct fixture *x)
 {
     static const char *const states[] = {"Queued", "Moving", "Deleting"};
@@ -227,12 +281,13 @@ static void changes_at_random(void **state)
     struct err e = ERR_INIT;
     open_it(&x);
     watch(&x);
+    unsigned owed = 0;
     for (unsigned round = 0; round < 600; round++) {
         assert_ok(records_begin(x.records, &e), &e);
         for (unsigned i = any(12); i > 0; i--)
             (any(3)   ? any(2) ? change_native(&x) : change_volume(&x)
-               : any(8) ? change_operation(&x)
-                      : change_backup(&x));
+               : any(8) ? any(4) ? change_operation(&x) : change_recorder(&x)
+                        : change_backup(&x));
         if (any(5))
             assert_ok(records_commit(x.records, &e), &e);
         else
@@ -241,11 +296,14 @@ static void changes_at_random(void **state)
         if (!any(20))
             overview_configure(x.overview, x.cfg, &x.facts.jobs);
         overview_work(x.overview, any(3) ? SIZE_MAX : any(5), x.facts.now_ns);
+        owed += assert_owed(&x, "main") && assert_owed(&x, "other");
+        assert_int_equal(assert_owed(&x, "none"), 0);
         if (overview_is_behind(x.overview))
             continue;
         CLEANUP_FREE char *kept = status_text(&x, x.overview), *anew = status_text(&x, NULL);
         assert_string_equal(kept, anew);
     }
+    assert_true(owed > 50); /* rounds in which both owed something */
     close_it(&x);
 }
 
