@@ -123,6 +123,9 @@ struct cfg_policy {
     char splitter[40], compression[40]; /* "" the repository's */
     bool map_bad_reads;                 /* bad-reads = map | fail */
     bool full;                          /* type = full */
+    bool changed_blocks;                /* changed-blocks = auto */
+    int64_t full_every_s;               /* 0: never */
+    unsigned verify_sample_ppm;         /* millionths */
     struct cfg_mover limits;
     /* hooks: argv[0] absolute; "" none */
     char hook_pre_snapshot[4096], hook_post_snapshot[4096], hook_post_backup[4096], hook_overlay[4096],

@@ -58,6 +58,7 @@ enum value_type {
     V_ENUM,       /* one of `choices`, stored as its number */
     V_YESNO,      /* bool */
     V_COUNT,      /* min..max */
+    V_SHARE,      /* percent with up to four decimals, stored in millionths; min..max */
     V_KEEP,       /* count, -1 when not set */
     V_BYTES,      /* min..max */
     V_RATE,       /* bytes per second, 0 none */

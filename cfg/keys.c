@@ -228,6 +228,18 @@ const struct key key_table[] = {
     {{"type", POLICY, "incremental|full", "incremental", "full: all data is read, and the parent is not used."},
      P(full), V_ENUM, ANY,
      "incremental full"},
+    {{"changed-blocks", POLICY, "no|auto", "no",
+      "auto: only what changed since the last backup is read, where the storage can list it; one native snapshot is "
+      "kept for that. no: all data is read."},
+     P(changed_blocks), V_ENUM, ANY,
+     "no auto"},
+    {{"full-every", POLICY, "duration", "30d",
+      "Age of the last full read at which all data is read again; 0: no limit."},
+     P(full_every_s), V_DURATION0, 0, 36500 * DAY, NULL},
+    {{"verify-sample", POLICY, "percent", "0.1",
+      "Share of the unchanged data that is read and compared with its last backup in each run, for at most 60 s; 0: "
+      "none."},
+     P(verify_sample_ppm), V_SHARE, 0, 1000000, NULL},
     {{"hook-pre-backup", POLICY, "path", "",
       "Program run once before anything else is done for the backup of a volume."},
      P(hook_pre_backup), V_PATH, ANY, NULL},

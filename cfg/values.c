@@ -96,6 +96,25 @@ static int parse_count(const struct key *k, const char *text, struct parsed *ret
     return 0;
 }
 
+/* Percent with up to four decimals: millionths. */
+static int parse_share(const struct key *k, const char *text, struct parsed *ret, char *why, size_t cap)
+{
+    const char *name = k->pub.name;
+    const size_t whole = strspn(text, "0123456789");
+    const size_t part = text[whole] == '.' ? strspn(text + whole + 1, "0123456789") : 0;
+    int64_t v = 0;
+    if (!whole || whole > 3 || (text[whole] == '.' && (!part || part > 4)) || text[whole + (text[whole] == '.') + part])
+        return WHY("%s: percentage from 0 to 100 with up to four decimals expected, not \"%s\"", name, text);
+    for (size_t i = 0; i < whole; i++)
+        v = v * 10 + (text[i] - '0');
+    for (size_t i = 0; i < 4; i++)
+        v = v * 10 + (i < part ? text[whole + 1 + i] - '0' : 0);
+    if (v < k->min || v > k->max)
+        return WHY("%s = %s is out of range: 0 to 100 allowed", name, text);
+    ret->number = v;
+    return 0;
+}
+
 /* `least` and `most` as text, NULL for none. */
 static int out_of_range(const char *name, const char *text, const char *least, const char *most, char *why, size_t cap)
 {
@@ -357,6 +376,8 @@ int value_parse(const struct key *k, const char *text, struct arena *a, struct p
         return parse_count(k, text, ret, why, cap);
     case V_COUNT:
         return parse_count(k, text, ret, why, cap);
+    case V_SHARE:
+        return parse_share(k, text, ret, why, cap);
     case V_BYTES:
     case V_RATE:
         return parse_size(k, text, ret, why, cap);

@@ -12,12 +12,12 @@
 
 /* A volume that the records know, or of which there are native snapshots. */
 struct place {
-    struct ranked_node by_id, need, failing, clock, due;
+    struct ranked_node by_id, need, failing, distrusted, clock, due;
     struct place *next_noted;
-    char *id;                          /* shared text */
-    const struct volume_desc *volume;  /* reference */
-    bool noted, recorded;              /* recorded: it has a row, so that it is in `need` and counted */
-    bool is_failing, is_timed, is_due; /* in these lists */
+    char *id;                                         /* shared text */
+    const struct volume_desc *volume;                 /* reference */
+    bool noted, recorded;                             /* recorded: it has a row, so that it is in `need` and counted */
+    bool is_failing, is_distrusted, is_timed, is_due; /* in these lists */
     enum volume_state state;
     int64_t good_ns, until_ns; /* until: when it is to be looked at again */
     unsigned klass;            /* number of its class + 1; 0: it is not configured */
@@ -39,7 +39,7 @@ struct job {
 struct overview {
     struct records *records;
     struct cfg *cfg;
-    struct ranked by_id, need, failing, clock, due;
+    struct ranked by_id, need, failing, distrusted, clock, due;
     struct place *noted, **noted_end;
     size_t n_noted;
     json_t *backups; /* ids: what is known of their native snapshots has changed */
@@ -76,6 +76,11 @@ static bool needs_first(const struct place *a, const struct place *b)
 static bool need_before(const struct ranked_node *a, const struct ranked_node *b)
 {
     return needs_first(RANKED_OF(a, struct place, need), RANKED_OF(b, struct place, need));
+}
+
+static bool distrusted_before(const struct ranked_node *a, const struct ranked_node *b)
+{
+    return needs_first(RANKED_OF(a, struct place, distrusted), RANKED_OF(b, struct place, distrusted));
 }
 
 static bool failing_before(const struct ranked_node *a, const struct ranked_node *b)
@@ -218,24 +223,29 @@ static void unlist_place(struct overview *s, struct place *p)
         ranked_remove(&s->need, &p->need);
     if (p->is_failing)
         ranked_remove(&s->failing, &p->failing);
+    if (p->is_distrusted)
+        ranked_remove(&s->distrusted, &p->distrusted);
     if (p->is_timed)
         ranked_remove(&s->clock, &p->clock);
     if (p->is_due)
         ranked_remove(&s->due, &p->due);
-    p->recorded = p->is_failing = p->is_timed = p->is_due = false;
+    p->recorded = p->is_failing = p->is_distrusted = p->is_timed = p->is_due = false;
     p->natives = (struct overview_natives){.n = 0};
     p->until_ns = INT64_MAX;
 }
 
-static void list_place(struct overview *s, struct place *p, bool failed)
+static void list_place(struct overview *s, struct place *p, bool failed, bool distrusted)
 {
     p->is_failing = p->recorded && failed && p->state == VOLUME_PROTECTED;
+    p->is_distrusted = p->recorded && distrusted && p->state != VOLUME_GONE;
     p->is_timed = p->until_ns != INT64_MAX;
     p->is_due = p->natives.next > 0;
     if (p->recorded)
         ranked_add(&s->need, &p->need);
     if (p->is_failing)
         ranked_add(&s->failing, &p->failing);
+    if (p->is_distrusted)
+        ranked_add(&s->distrusted, &p->distrusted);
     if (p->is_timed)
         ranked_add(&s->clock, &p->clock);
     if (p->is_due)
@@ -362,7 +372,7 @@ static void look(struct overview *s, struct place *p, int64_t now_ns)
         look_at_row(s, p, v, now_ns, &failed);
     if (natives)
         look_at_natives(s, p, now_ns);
-    list_place(s, p, failed);
+    list_place(s, p, failed, v && v->distrusted_ns);
 }
 
 /* ---- all of them ---- */
@@ -416,6 +426,7 @@ struct overview *overview_new(struct records *r)
     s->by_id = (struct ranked)RANKED_INIT(id_before);
     s->need = (struct ranked)RANKED_INIT(need_before);
     s->failing = (struct ranked)RANKED_INIT(failing_before);
+    s->distrusted = (struct ranked)RANKED_INIT(distrusted_before);
     s->clock = (struct ranked)RANKED_INIT(clock_before);
     s->due = (struct ranked)RANKED_INIT(due_before);
     overview_ops_init(&s->ops);
@@ -554,6 +565,12 @@ const char *overview_volume_after(const struct overview *s, const char *id)
     while ((node = ranked_at(&s->by_id, at)) && (!BY_ID(node)->recorded || !strcmp(BY_ID(node)->id, id)))
         at++;
     return node ? BY_ID(node)->id : NULL;
+}
+
+const char *overview_distrusted_at(const struct overview *s, size_t place)
+{
+    const struct ranked_node *node = ranked_at(&s->distrusted, place);
+    return node ? RANKED_OF(node, struct place, distrusted)->id : NULL;
 }
 
 const char *overview_failing_at(const struct overview *s, size_t place)

@@ -41,6 +41,8 @@ const char *overview_volume_at(const struct overview *s, size_t place);
 const char *overview_volume_after(const struct overview *s, const char *id);
 /* As overview_volume_at(), of the protected ones whose last backup failed. */
 const char *overview_failing_at(const struct overview *s, size_t place);
+/* ... of those whose list of changes was found to be wrong. */
+const char *overview_distrusted_at(const struct overview *s, size_t place);
 /* How many volumes of a class of the configuration, by its number, there are, and how many are gone. */
 void overview_class(const struct overview *s, unsigned number, unsigned *there, unsigned *gone);
 /* Whether a job, by its number, has a volume to back up. */

@@ -20,7 +20,7 @@ static json_t *operation_details(const struct operation *op)
         "cancel",   "cancel_reason", "outcome",       "cleanup_error", "reason",        "do",
         "policy",   "into",          "own",           "prune_rounds",  "job",           "rebuilt",
         "size",     "snapshot",      "plugin_id",     "verify",        "differential",  "ranged",
-        "offset",   "length",        "configured_ns", "lost"};
+        "offset",   "length",        "configured_ns", "lost",          "base"};
     CLEANUP_JSON json_t *d = operation_to_json(op);
     json_t *o = json_object();
     for (unsigned i = 0; i < sizeof members / sizeof *members; i++)
@@ -47,6 +47,18 @@ static void put_native(const struct answer_facts *f, const struct operation *op,
     jset_bool(o, "preserveLocalSnapshot", !p->move_data || p->snapshots_to_retain > 0);
     if (n)
         jset_str(o, "retainedSnapshot", n->id);
+}
+
+/* Whether only what changed was read, and if not, why (CF-10, CF-19). */
+static void put_reading(json_t *o, const struct operation *op)
+{
+    put_text(o, "fullReason", full_reason_name(op->full_reason));
+    put_text(o, "fullWhy", op->full_why);
+    if (!op->base_snapshot[0])
+        return;
+    jset_str(o, "parentSnapshot", op->base_snapshot);
+    jset_int(o, "listedBytes", op->list_bytes);
+    jset_int(o, "listedRanges", op->list_ranges);
 }
 
 static json_t *operation_document(const struct operation *op)
@@ -77,6 +89,7 @@ static json_t *operation_document(const struct operation *op)
     put_error(o, &op->error);
     put_text(o, "target_state", target_state_name(op->target_state));
     put_json(o, "mover", op->mover);
+    put_reading(o, op);
     CLEANUP_JSON json_t *result = mover_result_to_json(&op->result);
     put_json(o, "result", result);
     return o;

@@ -98,6 +98,21 @@ static const struct volume_line *line_of(const struct answer_facts *f, struct vo
     return v ? volume_lines_add(x, v, v->volume, v->klass) : NULL;
 }
 
+/* What was not in a list of changes had changed: nobody knows why, and all is read until somebody looks after it. */
+static void add_distrusted(const struct answer_facts *f, json_t *problems)
+{
+    const char *id;
+    for (size_t i = 0; json_array_size(problems) < PROBLEMS_MAX && (id = overview_distrusted_at(f->overview, i)); i++) {
+        const struct volume_row *v = volume_row_peek(f->records, id);
+        if (v)
+            add_problem(problems, "error",
+                        "find out what writes to native snapshots; `snapferry backup --full VOLUME` reads all and uses "
+                        "the lists again",
+                        "the list of changes of %s was wrong (verify-sample): all of it is read in each backup",
+                        v->volume->name);
+    }
+}
+
 /* Its backups run, and the last one failed: it is protected for a while yet. */
 static void add_last_failures(const struct answer_facts *f, json_t *problems)
 {
@@ -152,6 +167,7 @@ static json_t *list_volumes(const struct answer_facts *f, json_t *problems)
     volume_lines_sort(&x);
     add_unprotected(&x, problems);
     add_last_failures(f, problems);
+    add_distrusted(f, problems);
     add_idle_jobs(f, problems);
     json_t *list = volume_lines_list(&x);
     volume_lines_clear(&x);

@@ -89,6 +89,7 @@ enum work {
     WORK_TARGET,       /* make the target of a restore */
     WORK_BEGIN_HOOK,   /* hook before a backup or restore */
     WORK_PREPARE_HOOK, /* fix up a writable intermediate */
+    WORK_CHANGES,      /* list what changed: answers a descriptor */
     WORK_OPEN,         /* open the intermediate: answers a descriptor */
     WORK_TARGET_OPEN,  /* open the target: answers a descriptor */
     WORK_COMMIT,       /* put a restored target into place */
@@ -144,7 +145,9 @@ struct live {
     int64_t progress_ns, saved_ns;
     int64_t moved_ns; /* when a counter of it last moved: it reports each second, also while it hangs */
     struct pace pace;
-    void *step; /* the caller's handle of the work */
+    bool changes_asked; /* of this attempt: what changed was listed, or cannot be */
+    int changes_fd;     /* the list, -1: none; owned */
+    void *step;         /* the caller's handle of the work */
     char id[];
 };
 #define LIVE_BUCKETS 4096 /* a power of two */
@@ -152,6 +155,8 @@ struct live {
 struct live *live_find(const struct decide *d, const char *id);
 /* Makes it if there is none; NULL: no memory. */
 struct live *live_get(struct decide *d, const char *id);
+/* The list of changes was handed over, or is not needed: the next attempt asks again. */
+void live_forget_changes(struct live *l);
 /* Not while work of it runs. */
 void live_drop(struct decide *d, const char *id);
 /* If there is nothing to be remembered of it. What the turn has planned for it was carried out. */
@@ -520,6 +525,20 @@ bool prepare_is_late(struct decide *d, struct operation *op);
 bool prepare_forbids(struct decide *d, const struct operation *op, int64_t at_ns);
 /* It fails because the time is up; `last` is the error it ended with (outcome.c). */
 void prepare_failed(struct decide *d, struct operation *op, const struct err *last);
+
+/* Whether only what changed is read (changes.c). A parent is there, so that a list will be asked for. */
+bool changes_expected(struct decide *d, const struct operation *op);
+/* Before the mover is started. True: the list is being made (WORK_CHANGES); false: go on. */
+bool changes_list(struct decide *d, struct operation *op);
+void changes_listed(struct decide *d, struct operation *op, struct work_result *s);
+/* The mover is started at once, since no parent was expected: only the reason is noted. The caller writes it. */
+void changes_skip(struct decide *d, struct operation *op);
+/* Member "incremental" of the mover's job (docs/mover.md); NULL: all data is read. */
+json_t *changes_job(const struct operation *op);
+/* The mover has ended well: what it made of the list is noted and counted. */
+void changes_used(struct decide *d, struct operation *op);
+/* The backup is complete: `n`, its native snapshot, becomes the parent of the next one. The caller writes it. */
+void changes_keep_parent(struct decide *d, const struct operation *op, struct native_row *n);
 
 /* Ends of attempts and of operations (outcome.c). */
 void operation_fail(struct decide *d, struct operation *op, const char *stage, const struct err *e);

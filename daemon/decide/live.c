@@ -34,9 +34,18 @@ struct live *live_get(struct decide *d, const char *id)
     if (!l)
         return NULL;
     memcpy(l->id, id, len);
+    l->changes_fd = -1;
     l->next = *bucket;
     *bucket = l;
     return l;
+}
+
+void live_forget_changes(struct live *l)
+{
+    if (l->changes_fd >= 0)
+        close(l->changes_fd);
+    l->changes_fd = -1;
+    l->changes_asked = false;
 }
 
 void live_drop(struct decide *d, const char *id)
@@ -47,6 +56,7 @@ void live_drop(struct decide *d, const char *id)
             continue;
         *p = l->next;
         json_decref(l->progress);
+        live_forget_changes(l);
         free(l);
         return;
     }

@@ -16,6 +16,9 @@ int operation_begin_start(struct decide *d, struct operation *op)
 {
     if (op->state == OP_STARTING)
         return 0;
+    struct live *l = live_find(d, op->id);
+    if (l)
+        live_forget_changes(l); /* of an earlier attempt, perhaps of another native snapshot */
     op->moving_ns = decide_now(d);
     prepare_runs(d, op);
     int rc = operation_become(d, op, OP_STARTING);
@@ -35,6 +38,8 @@ void operation_start(struct decide *d, struct operation *op)
     if (operation_begin_start(d, op) < 0)
         return;
     if (has_mover(d, op->id))
+        return;
+    if (changes_list(d, op))
         return;
     if (op->policy->mover[0]) {
         plan_mover_start(d, op, -1);
@@ -121,6 +126,7 @@ static void mover_succeeded(struct decide *d, struct operation *op, const struct
         return;
     }
     /* A result is a fact also when a cancel came too late. */
+    changes_used(d, op);
     if (op->kind == KIND_RESTORE) {
         op->filled = true;
         operation_become(d, op, OP_RUNNING);

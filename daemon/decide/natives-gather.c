@@ -21,6 +21,7 @@ void native_rules(struct native_rules *r, const struct policy *policy, const cha
         .snapshot_only_keep = (unsigned)policy->snapshot_only_keep,
         .snapshot_only_max_age_s = policy->snapshot_only_max_age_s,
         .keep_on_failure = policy->keep_on_failure,
+        .keep_parent = policy->changed_blocks,
         .about_to_create = create,
         .prune_after = !policy->prune_before,
         .snapshot_only = !policy->move_data,

@@ -216,7 +216,7 @@ static void plan_snapshot_only(struct plan *p, size_t i)
 
 /* ---- one snapshot ---- */
 
-static void plan_references(struct native_facts *f)
+static void plan_references(const struct plan *p, struct native_facts *f)
 {
     if (f->in_use) {
         f->reasons |= NATIVE_IN_USE;
@@ -234,7 +234,7 @@ static void plan_references(struct native_facts *f)
         f->reasons |= NATIVE_IN_USE;
         say(f, KEPT, "its intermediate is removed first");
     }
-    if (f->cbt_parent && !f->missing) {
+    if (f->cbt_parent && p->r->keep_parent && !f->missing && !f->expired && !f->removing) {
         f->reasons |= NATIVE_CBT_PARENT;
         say(f, KEPT, "the base of the next incremental backup");
     }
@@ -245,7 +245,7 @@ static void plan_one(struct plan *p, size_t i)
     struct native_facts *f = p->by_age[i];
     f->reasons = 0;
     f->why[0] = '\0';
-    plan_references(f);
+    plan_references(p, f);
     /* What would be said of it without the references is only said if it adds a reason. */
     char referenced[sizeof f->why];
     memcpy(referenced, f->why, sizeof referenced);
@@ -300,6 +300,24 @@ static struct native_facts *oldest_retained(const struct plan *p)
     return NULL;
 }
 
+/* The oldest that is only kept for the next incremental backup, or (`retained`) to be retained as well. */
+static struct native_facts *oldest_parent(const struct plan *p, bool retained)
+{
+    for (size_t i = p->n; i-- > 0;)
+        if ((p->by_age[i]->reasons & ~(retained ? (unsigned)NATIVE_RETAINED : 0u)) == NATIVE_CBT_PARENT)
+            return p->by_age[i];
+    return NULL;
+}
+
+/* At the limits. A parent goes first: without it all is read once, and what is retained was asked for. */
+static struct native_facts *next_to_go(const struct plan *p)
+{
+    struct native_facts *f = oldest_parent(p, false);
+    if (!f)
+        f = oldest_retained(p);
+    return f ? f : oldest_parent(p, true);
+}
+
 static void let_go(struct native_facts *f, const char *because)
 {
     char safe[160];
@@ -317,7 +335,7 @@ static void keep_under_maximum(struct plan *p)
     if (!limit)
         return;
     snprintf(because, sizeof because, "max-snapshots-per-volume is %u", limit);
-    for (unsigned kept = on_storage(p); kept + p->slot > limit && (f = oldest_retained(p)); kept--)
+    for (unsigned kept = on_storage(p); kept + p->slot > limit && (f = next_to_go(p)); kept--)
         let_go(f, because);
 }
 
@@ -329,7 +347,7 @@ static void keep_under_high_water(struct plan *p)
     for (size_t i = 0; i < p->n; i++)
         if (p->by_age[i]->prune && !p->by_age[i]->missing)
             return;
-    if (!(f = oldest_retained(p)))
+    if (!(f = next_to_go(p)))
         return;
     snprintf(because, sizeof because, "the pool is %.0f %% full (pool-high-water is %.0f %%)",
              p->r->pool_used_ratio * 100, p->r->pool_high_water * 100);

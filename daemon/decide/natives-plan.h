@@ -55,6 +55,7 @@ struct native_rules {
     unsigned snapshot_only_keep;
     int64_t snapshot_only_max_age_s;
     bool keep_on_failure;
+    bool keep_parent;       /* of the next incremental backup (changed-blocks = auto) */
     bool about_to_create;   /* one place is needed for the new one (RS-17) */
     bool prune_after;       /* prune = after: it may be over the limit until its data has moved */
     bool snapshot_only;     /* move-data = no: the new one stays, and is refused at the high-water mark */

@@ -57,6 +57,7 @@ static void expose_done(struct decide *d, struct operation *op, struct work_resu
         op->filled = true;
     if (s->fd >= 0 && !op->cancel && queue_may(d, op, true, why, sizeof why)) {
         /* It was opened by the same step. */
+        changes_skip(d, op);
         if (operation_begin_start(d, op) == 0)
             plan_mover_start(d, op, s->fd);
         plan_crash_point(d, "engine-exposure-recorded");
@@ -157,11 +158,11 @@ static json_t *target_request(const struct operation *op)
     return in;
 }
 
-static json_t *expose_request(const struct operation *op)
+static json_t *expose_request(struct decide *d, const struct operation *op)
 {
     const struct policy *policy = op->policy;
-    /* A built-in mover reads it as it is, and is given the descriptor. */
-    const bool open = !policy->mover[0] && !policy->hook_prepare[0];
+    /* A built-in mover reads it as it is, and is given the descriptor, unless a list has to be made before. */
+    const bool open = !policy->mover[0] && !policy->hook_prepare[0] && !changes_expected(d, op);
     json_t *in = json_pack("{s:o,s:o,s:o,s:b,s:s,s:I,s:b}", "own", class_desc_to_json(op->own), "native",
                            native_desc_to_json(op->native_doc), "volume", volume_desc_to_json(op->volume), "read_only",
                            policy->backup_read_only, "alias", op->expose_alias, "rate", (json_int_t)policy->copy_limit,
@@ -191,7 +192,7 @@ static void expose(struct decide *d, struct operation *op)
         l->expose_first = first;
     if (expose_intent(d, op) == 0)
         plan_work(d, ROW_OPERATION, op->id, restore ? WORK_TARGET : WORK_EXPOSE,
-                  restore ? target_request(op) : expose_request(op), prepare_left_s(d, op));
+                  restore ? target_request(op) : expose_request(d, op), prepare_left_s(d, op));
 }
 
 /* A writable intermediate may be fixed up before it is read (PVC-25). */
@@ -532,6 +533,9 @@ void operation_work_ended(struct decide *d, struct operation *op, enum work w, s
         break;
     case WORK_PREPARE_HOOK:
         prepare_done(d, op, s);
+        break;
+    case WORK_CHANGES:
+        changes_listed(d, op, s);
         break;
     case WORK_OPEN:
     case WORK_TARGET_OPEN:

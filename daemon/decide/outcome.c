@@ -72,6 +72,8 @@ void operation_finish(struct decide *d, struct operation *op, enum outcome outco
         n.moved_size = moved ? jint(op->exposure, "size") : 0;
         if (outcome == OUTCOME_FAILED)
             kept_note(d, op, &n);
+        if (moved)
+            changes_keep_parent(d, op, &n);
         native_row_write(d, &n);
     }
 }

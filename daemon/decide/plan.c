@@ -23,6 +23,7 @@ static const char *const work_names[WORKS] = {
     [WORK_TARGET] = "make the target of",
     [WORK_BEGIN_HOOK] = "pre hook of",
     [WORK_PREPARE_HOOK] = "prepare hook of",
+    [WORK_CHANGES] = "list the changes of",
     [WORK_OPEN] = "open the intermediate of",
     [WORK_TARGET_OPEN] = "open the target of",
     [WORK_COMMIT] = "put into place",

@@ -80,6 +80,9 @@ int policy_from_cfg(struct policy *o, const struct cfg_policy *p)
     rc |= str_set(&o->compression, p->compression);
     o->map_bad = p->map_bad_reads;
     o->full = p->full;
+    o->changed_blocks = p->changed_blocks;
+    o->full_every_s = p->changed_blocks ? p->full_every_s : -1;
+    o->verify_sample_ppm = p->changed_blocks ? (int64_t)p->verify_sample_ppm : -1;
     rc |= limits_from_cfg(&o->limits, &p->limits);
     rc |= str_set(&o->hook_pre_backup, p->hook_pre_backup);
     rc |= str_set(&o->hook_pre_restore, p->hook_pre_restore);

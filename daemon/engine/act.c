@@ -23,6 +23,7 @@ static step_fn *const step_of[WORKS] = {
     [WORK_TARGET] = step_target,
     [WORK_BEGIN_HOOK] = hook_step,
     [WORK_PREPARE_HOOK] = hook_step,
+    [WORK_CHANGES] = step_changes,
     [WORK_OPEN] = step_open,
     [WORK_TARGET_OPEN] = step_target_open,
     [WORK_COMMIT] = step_target_commit,
@@ -156,7 +157,11 @@ static void start_mover(struct engine *g, const struct act *a)
 {
     struct err e = ERR_INIT;
     bool transient;
-    if (mover_start(g, a->op, a->fd, &transient, &e) < 0)
+    struct live *l = live_find(&g->d, a->id);
+    int rc = mover_start(g, a->op, a->fd, l ? l->changes_fd : -1, &transient, &e);
+    if (l)
+        live_forget_changes(l); /* duplicated; another attempt makes another list */
+    if (rc < 0)
         post_not_started(g, a->id, transient, &e);
     else
         mover_is_there(g, a->id);

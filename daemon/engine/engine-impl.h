@@ -153,7 +153,7 @@ void waiters_progress(struct engine *g, const struct operation *op);
 /* ---- movers (mover-jobs.c) ---- */
 
 /* Starts the mover of an operation, or adopts the plugin that moves it already. *transient: a failure may pass. */
-int mover_start(struct engine *g, const struct operation *op, int device, bool *transient, struct err *e);
+int mover_start(struct engine *g, const struct operation *op, int device, int changes, bool *transient, struct err *e);
 /* 0: adopted; 1: it is gone, `end` is how it ended; < 0: its plugin cannot be asked. */
 int mover_adopt(struct engine *g, const struct operation *op, struct mover_end *end, struct err *e);
 /* The plugin that moves its data, NULL: the built-in mover, or it is not configured any more. */
@@ -211,6 +211,8 @@ int step_remove(const json_t *in, json_t **out, int *fd, struct err *e);   /* {"
 int step_expose(const json_t *in, json_t **out, int *fd,
                 struct err *e); /* {own,into|null,native,volume,read_only,alias,...} */
 int step_open(const json_t *in, json_t **out, int *fd, struct err *e); /* {own,exposure} */
+/* {class,base,native} -> {listed,doubt,why,ranges,bytes}, and the list */
+int step_changes(const json_t *in, json_t **out, int *fd, struct err *e);
 int step_undo(const json_t *in, json_t **out, int *fd, struct err *e); /* {"intents":[{id,kind,name,doc}]} */
 int step_target(const json_t *in, json_t **out, int *fd,
                 struct err *e); /* {class,name,size,alias,overwrite,native|null} */

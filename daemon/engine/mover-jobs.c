@@ -35,6 +35,9 @@ static json_t *backup_job(struct engine *g, const struct operation *op)
                   op->own->name, "driver", op->own->driver, "crash_consistent", n->crash_consistent, "mechanism",
                   jstr(x, "mechanism"), "block", v->block, "size", (json_int_t)jint(x, "size"), "native", "alias",
                   op->native, "created_ns", (json_int_t)op->snapshot_ns, "handle", n->handle);
+    /* What was read is what the native snapshot has: a later backup may be based on it. */
+    if (source && policy->changed_blocks && policy->backup_read_only && n->change_id[0])
+        jset_str(source, "change_id", n->change_id);
     /* What a node that was installed anew needs to know again (RS-15). */
     json_t *tags = json_pack("{s:s,s:s,s:s,s:s,s:s}", "backup", op->parent, "operation", op->id, "volume-id",
                              op->volume_id, "class", op->own->name, "native", op->native);
@@ -154,7 +157,8 @@ static json_t *job_of(struct engine *g, const struct operation *op)
     return job;
 }
 
-static int start_builtin(struct engine *g, const struct operation *op, int device, bool *transient, struct err *e)
+static int start_builtin(struct engine *g, const struct operation *op, int device, int changes, bool *transient,
+                         struct err *e)
 {
     const struct policy *policy = op->policy;
     CLEANUP_FREE char *password = NULL;
@@ -171,6 +175,9 @@ static int start_builtin(struct engine *g, const struct operation *op, int devic
         return -EACCES;
     }
     CLEANUP_JSON json_t *job = job_of(g, op);
+    json_t *incremental = job && changes >= 0 ? changes_job(op) : NULL;
+    if (incremental)
+        json_object_set_new(job, "incremental", incremental);
     if (!job) {
         explicit_bzero(password, strlen(password));
         return err_nomem(e);
@@ -180,6 +187,7 @@ static int start_builtin(struct engine *g, const struct operation *op, int devic
                            .kind = op_kind_name(op->kind),
                            .job = job,
                            .device_fd = device,
+                           .changes_fd = changes,
                            .password = password,
                            .limits = &op->policy->limits,
                            .debug = op->debug};
@@ -207,14 +215,14 @@ static int start_plugin(struct engine *g, const struct operation *op, struct err
     return op->plugin_id[0] ? movers_adopt(g->movers, NULL, &s, e) : movers_start(g->movers, &s, e);
 }
 
-int mover_start(struct engine *g, const struct operation *op, int device, bool *transient, struct err *e)
+int mover_start(struct engine *g, const struct operation *op, int device, int changes, bool *transient, struct err *e)
 {
     int rc;
     if (op->policy->mover[0]) {
         *transient = false;
         rc = start_plugin(g, op, e);
     } else {
-        rc = start_builtin(g, op, device, transient, e);
+        rc = start_builtin(g, op, device, changes, transient, e);
     }
     return rc == -EEXIST ? 0 : rc; /* ours, under way: its events come */
 }

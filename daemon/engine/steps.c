@@ -425,6 +425,57 @@ int step_open(const json_t *in, json_t **out, int *fd, struct err *e)
     return rc < 0 ? rc : p.d->open(&p.v.c, x, fd, e);
 }
 
+/* ---- what changed ---- */
+
+static enum full_reason reason_of(enum changed_state s)
+{
+    switch (s) {
+    case CHANGED_LISTED:
+        return FULL_NONE;
+    case CHANGED_UNSUPPORTED:
+        return FULL_UNSUPPORTED;
+    case CHANGED_BASE_LOST:
+        return FULL_PARENT_LOST;
+    case CHANGED_BASE_OTHER:
+        return FULL_PARENT_OTHER;
+    case CHANGED_UNCERTAIN:
+        return FULL_UNCERTAIN;
+    case CHANGED_BUSY:
+        return FULL_BUSY;
+    case CHANGED_FAILED:
+    case CHANGED_STATES:
+        break;
+    }
+    return FULL_FAILED;
+}
+
+int step_changes(const json_t *in, json_t **out, int *fd, struct err *e)
+{
+    CLEANUP(place_clear) struct place p = {.d = NULL};
+    CLEANUP_FREE struct native *base = calloc(1, sizeof *base), *n = calloc(1, sizeof *n);
+    struct changed_answer answer = {.state = CHANGED_FAILED};
+    json_t *own, *old, *new;
+    if (!base || !n)
+        return err_nomem(e);
+    if (json_unpack((json_t *)in, "{s:o,s:o,s:o}", "class", &own, "base", &old, "native", &new) < 0)
+        return err_set(e, ERR_GENERIC, EINVAL, "the request for a list of changes is not complete");
+    int rc = place_open(&p, own, e);
+    if (rc == 0)
+        rc = native_from_json(base, old, e);
+    if (rc == 0)
+        rc = native_from_json(n, new, e);
+    if (rc == 0)
+        rc = driver_changed_sealed(&p.v.c, base, n, fd, &answer, e);
+    if (rc < 0)
+        return rc;
+    log_debug("%s: changes since native snapshot %s: %s", n->tag.operation, base->tag.alias,
+              changed_state_name(answer.state));
+    *out = json_pack("{s:b,s:s,s:s,s:I,s:I}", "listed", answer.state == CHANGED_LISTED, "doubt",
+                     full_reason_name(reason_of(answer.state)), "why", answer.why, "ranges", (json_int_t)answer.ranges,
+                     "bytes", (json_int_t)answer.bytes);
+    return *out ? 0 : err_nomem(e);
+}
+
 /* ---- undoing what intents name ---- */
 
 static enum target_use use_of(const json_t *in)

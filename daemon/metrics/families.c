@@ -140,11 +140,12 @@ const struct metric_family metric_families[] = {
 
     /* ---- changed-block tracking ---- */
     COUNTER("cbt_runs_total", "source,result",
-        "Backups that requested changed blocks from the storage; always absent in this version.")
+        "Backups with changed-blocks = auto of volumes whose driver can list changes (result: incremental, full).")
     COUNTER("full_fallback_total", "reason",
-        "Backups that read the whole volume although changed blocks were requested; always absent in this version.")
+        "Backups that read the whole volume although changed-blocks is auto and the driver can list changes, "
+        "by reason.")
     COUNTER("cbt_verify_mismatch_total", "",
-        "Blocks reported as unchanged by the storage that had changed; always 0 in this version.")
+        "Backups in which data that the storage listed as unchanged had changed.")
 
     /* ---- native snapshots ---- */
     GAUGE("snapshots", "class,reason", "Native snapshots on the storage by the main reason for which they are kept.")

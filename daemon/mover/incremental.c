@@ -32,7 +32,7 @@ static int add_difference_of_sizes(struct incremental *x, uint64_t size, struct 
 }
 
 static int parent_use(struct incremental *x, struct repo *r, const struct snapshot *s, const struct splitter *splitter,
-                      uint64_t section, uint64_t size, struct err *e)
+                      uint64_t section, uint64_t size, const char *state, struct err *e)
 {
     struct volume_parent v;
     if (*s->incomplete)
@@ -40,6 +40,8 @@ static int parent_use(struct incremental *x, struct repo *r, const struct snapsh
     volume_parent_read(&v, r, s, x->changes);
     if (!v.usable)
         return refuse(x, "snapshot %s cannot be read, or has no image", s->id);
+    if (state && strcmp(v.state, state) != 0)
+        return refuse(x, "snapshot %s was not made of the native snapshot that the changes refer to", s->id);
     if (strcmp(v.splitter, splitter->name) != 0)
         return refuse(x, "snapshot %s was split by %s, this one is split by %s", s->id, v.splitter, splitter->name);
     if (v.section != section)
@@ -76,7 +78,7 @@ int incremental_open(struct incremental *x, struct repo *r, const struct backup_
         return rc;
     }
     if (snapshot_source_equal(&s.source, &o->as)) {
-        rc = parent_use(x, r, &s, splitter, section, size, e);
+        rc = parent_use(x, r, &s, splitter, section, size, o->incremental->state, e);
     } else {
         rc = refuse(x, "snapshot %s is of another source", s.id);
     }

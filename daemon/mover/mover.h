@@ -60,6 +60,7 @@ struct stage_time {
 /* What is known to have changed since an earlier snapshot: the rest is taken over from that one without being read. */
 struct backup_incremental {
     const char *parent;            /* manifest id, or a unique prefix of one, of a snapshot of the same source */
+    const char *state;             /* change id that its volume.json must have (CF-09); NULL: not compared */
     const struct changes *changes; /* finished; borrowed */
     double sample;                 /* share of the unchanged bytes to be read and compared, 0 to 1 */
     unsigned sample_s;             /* seconds that this may take; 0: no limit */

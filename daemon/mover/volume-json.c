@@ -193,6 +193,9 @@ static bool parse(struct volume_parent *ret, const uint8_t *p, size_t len, struc
     if (!ret->section)
         ret->section = UINT64_MAX;
     ret->covered = (uint64_t)json_integer_value(covered);
+    const char *state = json_string_value(json_object_get(o, "changeId"));
+    if (state && strlen(state) < sizeof ret->state)
+        strcpy(ret->state, state);
     return true;
 }
 

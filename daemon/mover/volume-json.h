@@ -38,6 +38,7 @@ struct volume_parent {
     struct object_id image;
     char splitter[32];
     uint64_t section; /* UINT64_MAX: none */
+    char state[256];  /* change id of the native snapshot that it was made of, "": none is known */
     uint64_t covered; /* bytes of the volume that the image has; less than its size in a checkpoint */
 };
 /* Reads a snapshot. One that cannot be read is not usable, with a warning; never an error. `bad` (NULL allowed) gets

@@ -136,7 +136,8 @@ static struct mover *mover_new(struct builtin_movers *m, const char *operation, 
     }
     v->owner = m;
     v->child = (struct spawned)SPAWNED_INIT;
-    v->pidfd = v->job_fd = v->result_fd = v->device_fd = v->password_fd = v->key_fd = v->log_fd = v->received_fd = -1;
+    v->pidfd = v->job_fd = v->result_fd = v->device_fd = v->password_fd = v->key_fd = v->changes_fd = v->log_fd =
+        v->received_fd = -1;
     v->status = -1;
     snprintf(v->operation, sizeof v->operation, "%s", operation);
     snprintf(v->kind, sizeof v->kind, "%s", kind ? kind : "");
@@ -151,7 +152,8 @@ static void mover_free(struct mover *v)
     conn_close(v);
     sd_event_source_disable_unref(v->pid_source);
     sd_event_source_disable_unref(v->report_source);
-    int *const fds[] = {&v->pidfd, &v->job_fd, &v->result_fd, &v->device_fd, &v->password_fd, &v->key_fd, &v->log_fd};
+    int *const fds[] = {&v->pidfd,       &v->job_fd, &v->result_fd,  &v->device_fd,
+                        &v->password_fd, &v->key_fd, &v->changes_fd, &v->log_fd};
     for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
         closep(fds[i]);
     spawned_close(&v->child);
@@ -236,6 +238,8 @@ static int descriptors_create(struct mover *v, const struct mover_spec *s, const
     }
     if (rc == 0 && s->device_fd >= 0 && (v->device_fd = fcntl(s->device_fd, F_DUPFD_CLOEXEC, 3)) < 0)
         rc = err_set(e, ERR_GENERIC, errno, "cannot duplicate the device's descriptor for %s", v->operation);
+    if (rc == 0 && s->changes_fd > 0 && (v->changes_fd = fcntl(s->changes_fd, F_DUPFD_CLOEXEC, 3)) < 0)
+        rc = err_set(e, ERR_GENERIC, errno, "cannot duplicate the descriptor of the changes for %s", v->operation);
     if (rc == 0) {
         v->result_fd = result_create(v->owner, v->operation, e);
         rc = v->result_fd < 0 ? v->result_fd : 0;

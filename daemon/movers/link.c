@@ -315,11 +315,8 @@ int mover_send_job(struct mover *v)
     const struct {
         const char *role;
         int *fd;
-    } all[] = {{WIRE_FD_JOB, &v->job_fd},
-               {WIRE_FD_RESULT, &v->result_fd},
-               {WIRE_FD_DEVICE, &v->device_fd},
-               {WIRE_FD_PASSWORD, &v->password_fd},
-               {WIRE_FD_KEY, &v->key_fd}};
+    } all[] = {{WIRE_FD_JOB, &v->job_fd},           {WIRE_FD_RESULT, &v->result_fd}, {WIRE_FD_DEVICE, &v->device_fd},
+               {WIRE_FD_PASSWORD, &v->password_fd}, {WIRE_FD_KEY, &v->key_fd},       {WIRE_FD_CHANGES, &v->changes_fd}};
     int fds[WIRE_FDS_MAX];
     unsigned n = 0;
     json_t *names = json_array();

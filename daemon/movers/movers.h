@@ -107,6 +107,7 @@ struct mover_spec {
     /* Of the built-in one. */
     const char *kind;                  /* "backup", "restore", "verify", "admin", "look" */
     int device_fd;                     /* source (O_RDONLY) or target (O_RDWR); -1: none; duplicated */
+    int changes_fd;                    /* list of changes (changes_pack()), duplicated; 0 or less: none */
     const char *password;              /* passed in a sealed memfd; NULL: none */
     const struct mover_limits *limits; /* of the policy in the record */
     bool debug;

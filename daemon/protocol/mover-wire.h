@@ -12,10 +12,10 @@
 #define MOVER_PROTOCOL 1 /* N and N-1 are accepted (MS-54) */
 
 #define WIRE_MAX (64u << 10)
-#define WIRE_FDS_MAX 5
+#define WIRE_FDS_MAX 6
 #define WIRE_NO_FDS                                                                                                    \
     {                                                                                                                  \
-        -1, -1, -1, -1, -1                                                                                             \
+        -1, -1, -1, -1, -1, -1                                                                                         \
     }
 #define WIRE_JOB_MAX (16u << 20) /* bytes of a job document */
 /* Of a result file, in bytes: it is parsed in the daemon's loop, and kept in a record. */
@@ -52,6 +52,7 @@
 #define WIRE_FD_DEVICE "device"
 #define WIRE_FD_PASSWORD "password"
 #define WIRE_FD_KEY "key"
+#define WIRE_FD_CHANGES "changes" /* sealed: changes_pack() */
 
 /* PROGRESS: its phases and, X(name) each, its counters. */
 #define WIRE_PHASES "opening", "moving", "committing", "checking", "done"

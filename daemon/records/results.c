@@ -29,6 +29,19 @@ static const struct field_desc plugin_failure_table[] = {STR(operation), STR(vol
 static TABLE(plugin_failure, "failure", .keep_text = false);
 #undef S
 
+#define S struct mover_incremental
+static const struct field_desc mover_incremental_table[] = {
+    THERE(there),
+    BOOL(used, ALWAYS),
+    BOOL(distrusted, .about = "the list was wrong"),
+    SIZE(changed, "changedBytes", .about = "in the list"),
+    SIZE(cloned, "clonedBytes", .about = "taken over from the parent"),
+    SIZE(sampled, "sampledBytes", .about = "of these, read and compared"),
+    STR(why, .about = "why all data was read"),
+};
+static TABLE(mover_incremental, "incremental", .keep_text = false);
+#undef S
+
 #define S struct mover_result
 static const struct field_desc mover_result_table[] = {
     THERE(there),
@@ -37,6 +50,7 @@ static const struct field_desc mover_result_table[] = {
     SIZE(total, "totalBytes"),
     SIZE(incremental, "incrementalBytes", .about = "that the repository did not have"),
     SIZE(uploaded, "uploadedBytes"),
+    FIELD(incremental_run, "incremental", FIELD_STRUCT, .of = &mover_incremental_fields),
     STR(skip, .about = "why a plugin did not take the volume"),
     FIELD(id, "id", FIELD_STR, .about = "a plugin's name for the operation"),
     STR(plugin),

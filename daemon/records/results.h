@@ -25,14 +25,23 @@ struct plugin_failure {
     json_t *unknown;
 };
 
+/* Of a backup that was given a list of changes. */
+struct mover_incremental {
+    bool there, used, distrusted;     /* the list was wrong */
+    int64_t changed, cloned, sampled; /* bytes: in the list, taken over, compared */
+    char *why;                        /* everything was read; "" if not */
+    json_t *unknown;
+};
+
 /* Numbers: -1 is not reported. Whether there is a result at all: `there`. */
 struct mover_result {
     bool there;
-    char *snapshot;                         /* id in the repository */
-    char *as;                               /* source of that snapshot */
-    char *skip;                             /* why a plugin did not take the volume */
-    char *id;                               /* of a plugin: its own name for the operation */
-    int64_t total, incremental, uploaded;   /* bytes */
+    char *snapshot;                       /* id in the repository */
+    char *as;                             /* source of that snapshot */
+    char *skip;                           /* why a plugin did not take the volume */
+    char *id;                             /* of a plugin: its own name for the operation */
+    int64_t total, incremental, uploaded; /* bytes */
+    struct mover_incremental incremental_run;
     json_t *stored;                         /* of a plugin: opaque, NULL: none */
     struct list_of_structs stages;          /* of struct mover_stage */
     json_t *answers;                        /* of an admin operation: one document for each step, see check_of() */

@@ -30,6 +30,11 @@ static const struct field_desc step_answer_table[] = {
     BOOL(filled),
     BOOL(nothing_made),
     FIELD(target, "target", FIELD_OBJECT),
+    BOOL(listed),
+    ENUM(doubt, full_reason),
+    STR(why),
+    INT(ranges),
+    BYTES(bytes),
 };
 static TABLE(step_answer, "answer", .keep_text = false);
 #undef S

@@ -32,6 +32,10 @@ struct step_answer {
     bool filled;                           /* the target, from a native snapshot */
     bool nothing_made;                     /* to expose it nothing was created */
     json_t *target;                        /* opaque, NULL: none */
+    bool listed;                           /* what changed; the list is the descriptor that came with it */
+    enum full_reason doubt;                /* why there is no list */
+    char *why;                             /* ... a sentence */
+    int64_t ranges, bytes;                 /* of the list */
     json_t *unknown;
 };
 

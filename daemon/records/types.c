@@ -25,6 +25,8 @@ NAMES(origin, "", "request", "timer");
 NAMES(restore_from, "", "native", "repository");
 NAMES(target_state, "", "untouched", "incomplete", "complete", "unknown");
 NAMES(op_reason, "", "prepare-timeout");
+NAMES(full_reason, "", "forced", "periodic", "writable", "no-parent", "parent-lost", "parent-other", "parent-unfit",
+      "unsupported", "uncertain", "busy", "failed", "timeout", "mismatch", "distrusted");
 NAMES(record_state, "", "provisional", "final");
 NAMES(seen_state, "", "present", "missing", "unknown");
 _Static_assert(COUNT(op_kind_words) == KINDS && COUNT(op_state_words) == OP_STATES &&
@@ -33,7 +35,7 @@ _Static_assert(COUNT(op_kind_words) == KINDS && COUNT(op_state_words) == OP_STAT
                    COUNT(op_stage_words) == STAGES && COUNT(origin_words) == ORIGINS &&
                    COUNT(record_state_words) == RECORD_STATES && COUNT(seen_state_words) == SEEN_STATES &&
                    COUNT(restore_from_words) == FROMS && COUNT(target_state_words) == TARGET_STATES &&
-                   COUNT(op_reason_words) == REASONS,
+                   COUNT(op_reason_words) == REASONS && COUNT(full_reason_words) == FULL_REASONS,
                "each value has a word");
 
 enum op_state op_state_of(enum outcome o)
@@ -123,6 +125,9 @@ static const struct field_desc policy_table[] = {
     STR(compression, ALWAYS),
     BOOL(map_bad, ALWAYS),
     BOOL(full, ALWAYS),
+    BOOL(changed_blocks, .about = "changed-blocks = auto"),
+    SECONDS(full_every_s, .unset = -1, .about = "0: never"),
+    INT(verify_sample_ppm, .unset = -1, .unit = "millionths"),
     STRUCT(limits, mover_limits, ALWAYS),
     STR(hook_pre_backup),
     STR(hook_pre_restore),
@@ -269,6 +274,13 @@ static const struct field_desc operation_table[] = {
     INT(prepare_left_ms, .unit = "ms", .about = "of prepare-timeout, while it waits for its turn; 0: all of it"),
     STR(prepare_boot, .about = "boot id of the deadline"),
     BOOL(read_begun, .about = "a mover has read the first byte"),
+    ENUM(full_reason, full_reason, .about = "why all data was read"),
+    STR(full_why),
+    STR(base, .about = "native snapshot that the list of changes refers to"),
+    STR(base_snapshot, .about = "its snapshot in the repository"),
+    STR(base_state, .about = "its change id"),
+    INT(list_ranges, .about = "of the list of changes"),
+    BYTES(list_bytes),
     TIME(moving_ns),
     TIME(running_ns),
     FIELD(identity, "identity", FIELD_OBJECT, .about = "of the mover's process"),
@@ -514,6 +526,7 @@ static const struct field_desc native_row_table[] = {
     BOOL(failed, .about = "its data was not moved and will not be"),
     TIME(moved_ns),
     TIME(verified_ns),
+    TIME(full_ns, .about = "when all data was read last, for it or for what it is based on"),
     BYTES(moved_size, .about = "of the volume that were moved"),
     STR(snapshot, .about = "id in the repository"),
     STR(source, .about = "of that snapshot"),
@@ -544,6 +557,7 @@ static const struct field_desc volume_row_table[] = {
     STR(last_good_backup),
     STR(last_good_repository),
     STR(last_good_lost, .about = "why no backups are left"),
+    TIME(distrusted_ns, .about = "when a list of its changes was found to be wrong"),
     STR(source, .about = "of its snapshots in the repository"),
     STR(last_good_evidence, .about = "what shows it, if the repository was not asked: mover, plugin:NAME, native"),
     STRUCT(last_error, op_error),
@@ -580,6 +594,8 @@ TABLE(job_run, "job", .keep_text = false);
 #define NOTHING str_empty
 #define NO_TEXT(name, ...) .name = NOTHING,
 const struct policy policy_none = {
+    .full_every_s = -1,
+    .verify_sample_ppm = -1,
     .repository = NOTHING,
     .group = NOTHING,
     .backup_storage_class = NOTHING,

@@ -104,12 +104,37 @@ enum target_state {
     TARGET_UNKNOWN,
     TARGET_STATES
 };
+/* Why all data of a volume was read (CF-10). NONE: only what had changed; or changes
+ * are not asked for (changed-blocks = no), or nothing keeps track of them there. */
+enum full_reason {
+    FULL_NONE,
+    FULL_FORCED,       /* type = full, --full */
+    FULL_PERIODIC,     /* full-every */
+    FULL_WRITABLE,     /* what is read may have been modified (backup-read-only = no) */
+    FULL_NO_PARENT,    /* no earlier backup with a native snapshot that is still there */
+    FULL_PARENT_LOST,  /* its native snapshot is no longer on the storage */
+    FULL_PARENT_OTHER, /* what is there is another one */
+    FULL_PARENT_UNFIT, /* its snapshot in the repository is gone, or cannot be used (splitter, ...) */
+    FULL_UNSUPPORTED,  /* the driver cannot list changes here */
+    FULL_UNCERTAIN,    /* what the storage lists cannot be relied on */
+    FULL_BUSY,         /* another program uses what is needed */
+    FULL_FAILED,       /* an error while changes were listed */
+    FULL_TIMEOUT,      /* it took too long */
+    FULL_MISMATCH,     /* the list was found to be wrong (verify-sample) */
+    FULL_DISTRUSTED,   /* ... by an earlier backup */
+    FULL_REASONS
+};
 enum op_reason { REASON_NONE, REASON_PREPARE_TIMEOUT, REASONS }; /* of a failure, beside its error */
 
 extern const struct enum_names op_kind_names, op_state_names, backup_state_names, native_state_names, known_state_names,
-    outcome_names, op_stage_names, origin_names, restore_from_names, target_state_names, op_reason_names;
+    outcome_names, op_stage_names, origin_names, restore_from_names, target_state_names, op_reason_names,
+    full_reason_names;
 
 /* "" for none; the words of disk and wire ("backup", "CleaningUp", "present"). */
+static inline const char *full_reason_name(enum full_reason r)
+{
+    return enum_name(&full_reason_names, (int)r);
+}
 static inline const char *op_kind_name(enum op_kind k)
 {
     return enum_name(&op_kind_names, (int)k);
@@ -235,6 +260,8 @@ struct policy {
     int64_t retries, retry_first_s, retry_max_s;
     char *mover, *splitter, *compression;
     bool map_bad, full;
+    bool changed_blocks;                     /* = auto */
+    int64_t full_every_s, verify_sample_ppm; /* -1: not recorded; only with it */
     struct mover_limits limits;
     char *hook_pre_snapshot, *hook_post_snapshot, *hook_post_backup, *hook_prepare, *hook_post_restore,
         *hook_pre_backup, *hook_pre_restore;
@@ -441,6 +468,11 @@ struct operation {
     int64_t prepare_deadline_ns, prepare_left_ms; /* prepare-timeout: while it runs, while it pauses (0: all of it) */
     char *prepare_boot;                           /* boot id of the deadline */
     bool read_begun;                              /* a mover has read the first byte */
+    /* what is read */
+    enum full_reason full_reason;
+    char *full_why;                          /* a sentence, "" if the reason says all */
+    char *base, *base_snapshot, *base_state; /* of the list: alias, snapshot in the repository, change id */
+    int64_t list_ranges, list_bytes;
     /* moving */
     int64_t moving_ns, running_ns;
     json_t *identity; /* mover_identity_to_json() */
@@ -630,6 +662,7 @@ struct native_row {
     int64_t effective_retain; /* -1: not recorded */
     bool job_retain, snapshot_only, moved, moved_verified, failed, cbt_parent, expired, adopted;
     int64_t moved_ns, verified_ns;
+    int64_t full_ns;    /* when all data was read last, of this backup or one that it is based on */
     int64_t moved_size; /* bytes of the volume that were moved, 0: not recorded */
     struct native_hold hold;
     struct native_kept kept;
@@ -648,6 +681,7 @@ struct volume_row {
     int64_t last_end_ns, last_success_ns, last_snapshot_ns;
     int64_t last_changed_bytes; /* -1: not known */
     char *last_good_backup, *last_good_repository, *last_good_lost;
+    int64_t distrusted_ns;    /* when a list of its changes was found to be wrong, 0: never, or trusted again */
     char *source;             /* of its snapshots in the repository; "": as earlier versions named it */
     char *last_good_evidence; /* operation_evidence() */
     struct op_error last_error;

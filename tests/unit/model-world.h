@@ -234,6 +234,12 @@ static bool deletes_even_kept(const char *backup)
     return op && op->even_kept;
 }
 
+/* Class b has changed-blocks = auto in all configurations. */
+static bool keeps_parents(const struct native_row *n)
+{
+    return !strcmp(n->klass->name, "b");
+}
+
 /* A removal: what it answers of each item, and what it does. */
 static json_t *apply_remove(const json_t *in, bool by_request)
 {
@@ -283,6 +289,10 @@ static json_t *apply_remove(const json_t *in, bool by_request)
             if (!is_unwanted(row->parent))
                 violated("RS-16", "native snapshot %s was pruned and its data is in no repository", alias);
         }
+        /* The parent stays until the next success, but at the limits. */
+        if (row && row->cbt_parent && row->policy->changed_blocks && !by_request && !row->expired &&
+            !is_unwanted(row->parent) && keeps_parents(row) && !strstr(row->why_removed, "pool-high-water"))
+            violated("RS-28", "native snapshot %s was pruned, and the next incremental backup is based on it", alias);
         json_object_del(m.natives, alias);
         json_array_append_new(out, json_pack("{s:s}", "alias", alias));
     }
@@ -314,6 +324,8 @@ static json_t *apply_snapshot(const json_t *in)
                                    "backup", jstr(tag, "backup"), "operation", op, "repository", "main", "created_ns",
                                    (json_int_t)m.now, "seq", (json_int_t)jint(tag, "seq"), "handle", alias, "size",
                                    (json_int_t)1 << 20, "used", (json_int_t)4096, "crash_consistent", 1);
+        if (!one_in(6)) /* the storage may keep no track */
+            jset_str(native, "change_id", alias);
         const json_int_t took = one_in(8) ? 5 * NS_PER_S : NS_PER_MS;
         json_array_append_new(out, json_pack("{s:s,s:o,s:I,s:I}", "operation", op, "native", native, "begin_ns",
                                              (json_int_t)m.now, "end_ns", (json_int_t)m.now + took));
@@ -414,6 +426,12 @@ static json_t *apply(const struct model_work *w)
                                json_object_get(m.natives, json_string_value(alias)) ? "present" : "missing"));
         return json_pack("{s:o}", "natives", natives);
     }
+    case WORK_CHANGES: {
+        static const char *const doubts[] = {"", "", "", "parent-lost", "uncertain", "malformed"};
+        const char *doubt = doubts[pick(6)];
+        return json_pack("{s:b,s:s,s:s,s:I,s:I}", "listed", !*doubt, "doubt", doubt, "why", "because", "ranges",
+                         (json_int_t)3, "bytes", (json_int_t)4096);
+    }
     case WORK_NONE:
     case WORK_BEGIN_HOOK:
     case WORK_PREPARE_HOOK:
@@ -463,6 +481,8 @@ static void end_work(unsigned i, unsigned how, bool canceled)
     if (how == 0) {
         ev->result.out = out;
         if (w->work == WORK_EXPOSE && jbool(w->in, "open") && !m.quiet && !pick(2))
+            ev->result.fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        if (w->work == WORK_CHANGES && jbool(out, "listed"))
             ev->result.fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     } else {
         json_decref(out);

@@ -75,6 +75,18 @@ static void record_outcomes(const struct operation *op)
     }
 }
 
+/* What it made of the list of changes that it was given: it used it, could not, or found a lie in it. */
+static json_t *with_use_of_list(const struct model_mover *v, json_t *result)
+{
+    if (!jstr(v->job, "base")[0] || one_in(10))
+        return result;
+    const bool used = !one_in(4);
+    json_object_set_new(result, "incremental",
+                        json_pack("{s:b,s:b,s:s}", "used", used, "distrusted", !used && maybe(), "why",
+                                  used ? "" : "the model does not like it"));
+    return result;
+}
+
 /* The result of a mover that succeeds, and what it has done. */
 static json_t *mover_result(const struct model_mover *v)
 {
@@ -91,8 +103,8 @@ static json_t *mover_result(const struct model_mover *v)
         json_object_set_new(m.snapshots, id,
                             json_pack("{s:s,s:s,s:b,s:b}", "operation", v->id, "volume", jstr(v->job, "volume"),
                                       "readable", !one_in(15), "kept", (int)one_in(6)));
-        return json_pack("{s:s,s:i,s:i,s:i}", "snapshotID", id, "totalBytes", 1 << 20, "incrementalBytes", 4096,
-                         "uploadedBytes", 1024);
+        return with_use_of_list(v, json_pack("{s:s,s:i,s:i,s:i}", "snapshotID", id, "totalBytes", 1 << 20,
+                                             "incrementalBytes", 4096, "uploadedBytes", 1024));
     case KIND_ADMIN:
         record_outcomes(operation_peek(m.records, v->id));
         return admin_result(jarr(v->job, "do"));
@@ -343,7 +355,7 @@ static void act_start(const struct act *a)
         violated("E-02", "more than %u movers run", MOVERS_MAX);
     struct model_mover *v = &m.movers[m.n_movers++];
     *v = (struct model_mover){.kind = a->op->kind, .here = true};
-    v->job = json_pack("{s:s,s:O?}", "volume", a->op->volume_id, "do", a->op->does);
+    v->job = json_pack("{s:s,s:s,s:O?}", "volume", a->op->volume_id, "base", a->op->base, "do", a->op->does);
     snprintf(v->id, sizeof v->id, "%s", a->id);
     json_object_del(m.results, a->id); /* it begins with an empty result file */
     live_get(&m.d, a->id)->mover = true;

@@ -424,6 +424,7 @@ static void need_empty(const json_t *set, const char *rule, const char *what)
 
 struct per_volume {
     unsigned retained[VOLUMES], limit[VOLUMES];
+    unsigned parents[VOLUMES];
     bool odd[VOLUMES]; /* something of it failed, is held or is pruned later: the limit may be exceeded */
 };
 static int count_retained(const struct native_row *n, void *arg)
@@ -433,6 +434,7 @@ static int count_retained(const struct native_row *n, void *arg)
     if (!json_object_get(m.natives, n->id) && n->state == NATIVE_PRESENT)
         violated("RS-26", "native snapshot %s is recorded as present and is not there", n->id);
     x->retained[v] += n->state == NATIVE_PRESENT && n->moved && !n->hold.held;
+    x->parents[v] += n->state == NATIVE_PRESENT && n->cbt_parent && !n->expired;
     x->odd[v] |= n->state == NATIVE_REMOVING || n->hold.held || !n->moved_verified || n->failed;
     if ((unsigned)n->effective_retain > x->limit[v])
         x->limit[v] = (unsigned)n->effective_retain;
@@ -507,6 +509,9 @@ static void come_to_rest(bool cancel)
             violated("RS-17", "volume %u has %u retained native snapshots, its limit was at most %u", v, x.retained[v],
                      x.limit[v]);
     native_row_each(m.records, NULL, count_kept, NULL, NULL);
+    for (unsigned v = 0; v < VOLUMES; v++)
+        if (x.parents[v] > 1)
+            violated("RS-28", "volume %u has %u native snapshots for the next incremental backup", v, x.parents[v]);
     rules_at_rest();
 }
 
@@ -535,11 +540,12 @@ static void load_configurations(bool fail)
             "backup-read-only = no\nhook-prepare = /bin/true\n%s"
             "[storage-class \"b\"]\ndriver = reflink\nmatch = /srv/b/*.img\nsnapshots-to-retain = 1\n"
             "hook-pre-backup = /bin/true\nhook-pre-snapshot = /bin/true\nhook-post-snapshot = /bin/true\n"
-            "keep-on-failure = yes\nkeep-latest = 3\n"
+            "keep-on-failure = yes\nkeep-latest = 3\nchanged-blocks = auto\nfull-every = 2h\n"
             "[storage-class \"c\"]\ndriver = reflink\nmatch = /srv/c/*.img\nmove-data = no\nsnapshot-only-keep = 2\n"
             "[storage-class \"d\"]\ndriver = reflink\nmatch = /srv/d/*.img\nsnapshots-to-retain = 0\n"
             "hook-post-backup = /bin/true\nhook-pre-snapshot = /bin/true\nretries = 1\nhook-pre-restore = /bin/true\n"
-            "backup-read-only = no\nhook-prepare = /bin/true\nhook-on-error = continue\nhook-post-restore = "
+            "changed-blocks = auto\nbackup-read-only = no\nhook-prepare = /bin/true\nhook-on-error = "
+            "continue\nhook-post-restore = "
             "/bin/true\nexpose-keep-on-failure = yes\n%s%s",
             fail ? "fail" : "resume", daemon_keys[i], i, limits[i], limits[i], groups[i]);
         write_text(m.dir, ini);

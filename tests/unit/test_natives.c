@@ -15,6 +15,7 @@
 static struct native_rules rules(unsigned retain)
 {
     return (struct native_rules){.retain = retain,
+                                 .keep_parent = true,
                                  .max_per_volume = 64,
                                  .snapshot_only_keep = 3,
                                  .pool_used_ratio = -1,
@@ -360,23 +361,33 @@ static void the_maximum_counts_all(void **state)
     struct native_rules r = rules(4);
     f[0].cbt_parent = f[1].hold = true;
     r.max_per_volume = 4;
-    assert_string_equal(plan(&r, f, 5), "++-++");
+    assert_string_equal(plan(&r, f, 5), "-++++"); /* the parent first */
     assert_false(verdict.may_create);
     r.about_to_create = true;
-    assert_string_equal(plan(&r, f, 5), "++--+");
+    assert_string_equal(plan(&r, f, 5), "-+-++");
     assert_true(verdict.may_create);
     assert_string_equal(
-        f[3].why, "due for pruning: its backup B4 is complete in repository main, and max-snapshots-per-volume is 4");
-    r.max_per_volume = 2; /* not even then: so nothing makes room in vain */
-    assert_string_equal(plan(&r, f, 5), "++---");
+        f[2].why, "due for pruning: its backup B3 is complete in repository main, and max-snapshots-per-volume is 4");
+    f[4].cbt_parent = true; /* one that is retained as well goes last */
+    f[0].cbt_parent = false;
+    assert_string_equal(plan(&r, f, 5), "-+-++");
+    r.max_per_volume = 2;
+    assert_string_equal(plan(&r, f, 5), "-+---");
+    assert_true(verdict.may_create);
+    f[0].cbt_parent = true;
+    r.max_per_volume = 1; /* not even then */
+    assert_string_equal(plan(&r, f, 5), "-+---");
     assert_false(verdict.may_create);
     assert_string_equal(verdict.why,
-                        "no new snapshot: max-snapshots-per-volume is 2 and 2 are kept (0 retained, 0 in use, 1 "
-                        "held, 0 the only copy, 0 without a backup, 1 for incremental backups, 0 for inspection)");
+                        "no new snapshot: max-snapshots-per-volume is 1 and 1 are kept (0 retained, 0 in use, 1 "
+                        "held, 0 the only copy, 0 without a backup, 0 for incremental backups, 0 for inspection)");
     r = rules(3);
     r.about_to_create = true;
     r.max_per_volume = 3;
     f[2].in_use = true;
+    assert_string_equal(plan(&r, f, 5), "-++--");
+    assert_true(verdict.may_create);
+    f[0].hold = true;
     assert_string_equal(plan(&r, f, 5), "+++--");
     assert_false(verdict.may_create);
     r = rules(UINT_MAX);
@@ -404,9 +415,10 @@ static void nothing_at_all(void **state)
 
 /* ---- invariants ---- */
 
+/* Not as the parent of the next incremental backup: that goes at the limits, and all is read. */
 static bool protected_by_reference(const struct native_facts *f)
 {
-    return f->in_use || f->hold || (f->cbt_parent && !f->missing);
+    return f->in_use || f->hold;
 }
 
 /* What nothing else has: RS-18. */

@@ -55,7 +55,7 @@ struct agent {
     struct job job;
     struct lockdown locks;
     struct mover_progress progress;
-    int job_fd, result_fd, device_fd, password_fd, key_fd;
+    int job_fd, result_fd, device_fd, password_fd, key_fd, changes_fd;
     bool key_wanted; /* the daemon keeps the derived key */
     int64_t go_timeout_s;
     char *password;
@@ -70,11 +70,9 @@ static int take_descriptors(struct agent *a, const json_t *msg, int fds[WIRE_FDS
     const struct {
         const char *role;
         int *fd;
-    } roles[] = {{WIRE_FD_JOB, &a->job_fd},
-                 {WIRE_FD_RESULT, &a->result_fd},
-                 {WIRE_FD_DEVICE, &a->device_fd},
-                 {WIRE_FD_PASSWORD, &a->password_fd},
-                 {WIRE_FD_KEY, &a->key_fd}};
+    } roles[] = {{WIRE_FD_JOB, &a->job_fd},       {WIRE_FD_RESULT, &a->result_fd},
+                 {WIRE_FD_DEVICE, &a->device_fd}, {WIRE_FD_PASSWORD, &a->password_fd},
+                 {WIRE_FD_KEY, &a->key_fd},       {WIRE_FD_CHANGES, &a->changes_fd}};
     const json_t *names = json_object_get(msg, "fds");
     for (size_t i = 0; i < json_array_size(names) && i < WIRE_FDS_MAX; i++) {
         const char *name = json_string_value(json_array_get(names, i));
@@ -271,8 +269,12 @@ static int job_run(struct agent *a, struct err *e)
     CLEANUP(repo_freep) struct repo *r = NULL;
     if (a->job.kind == JOB_LOOK)
         return look(a, e);
-    struct run_context x = {
-        .job = &a->job, .device = a->device_fd, .progress = &a->progress, .cancel = &cancel, .result = a->result};
+    struct run_context x = {.job = &a->job,
+                            .device = a->device_fd,
+                            .changes = a->changes_fd,
+                            .progress = &a->progress,
+                            .cancel = &cancel,
+                            .result = a->result};
     int rc = open_repository(a, &r, e);
     password_free(take_ptr(&a->password));
     if (rc < 0)
@@ -366,6 +368,7 @@ int agent_main(const char *socket, const char *operation)
                       .job_fd = -1,
                       .result_fd = -1,
                       .device_fd = -1,
+                      .changes_fd = -1,
                       .password_fd = -1,
                       .key_fd = -1,
                       .result = json_object()};

@@ -14,7 +14,8 @@
 /* What a run works with. */
 struct run_context {
     const struct job *job;
-    int device; /* -1: none; owned by the caller */
+    int device;  /* -1: none; owned by the caller */
+    int changes; /* likewise */
     struct mover_progress *progress;
     struct mover_cancel *cancel;
     json_t *result; /* members are added to it */

@@ -151,6 +151,26 @@ int job_keep_parse(struct job_keep *ret, const json_t *j, const char *where, str
 
 /* ---- kinds ---- */
 
+static int incremental_members(struct job *j, struct err *e)
+{
+    json_t *o;
+    int rc = member_object(j->doc, "incremental", false, &o, e);
+    if (rc < 0 || !o)
+        return rc;
+    rc = member_text(o, "parent", true, 32, &j->parent, e);
+    if (rc == 0 && !is_manifest_id(j->parent))
+        rc = job_refuse(e, "incremental.parent", "is not a snapshot id (32 hex digits)");
+    if (rc == 0)
+        rc = member_text(o, "change_id", true, 255, &j->parent_state, e);
+    if (rc == 0)
+        rc = member_text(o, "source", true, 127, &j->tracker, e);
+    if (rc == 0)
+        rc = member_number(o, "sample_ppm", 0, 1000000, 0, &j->sample_ppm, e);
+    if (rc == 0)
+        rc = member_number(o, "sample_s", 0, INT32_MAX, 0, &j->sample_s, e);
+    return rc;
+}
+
 static int backup_members(struct job *j, struct err *e)
 {
     json_t *source, *keep;
@@ -174,6 +194,8 @@ static int backup_members(struct job *j, struct err *e)
         rc = member_flag(j->doc, "map_bad", &j->map_bad, e);
     if (rc == 0)
         rc = member_flag(j->doc, "full", &j->full, e);
+    if (rc == 0)
+        rc = incremental_members(j, e);
     if (rc == 0)
         rc = member_object(j->doc, "tags", false, &j->tags, e);
     if (rc == 0)

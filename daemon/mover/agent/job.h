@@ -40,6 +40,10 @@ struct job {
     json_t *tags;
     json_t *record; /* provisional record of its backup; NULL: none */
     bool map_bad, full;
+    const char *parent;       /* snapshot that the list of changes refers to; NULL: there is no list */
+    const char *parent_state; /* the change id that the snapshot must have been made of */
+    const char *tracker;      /* who has made the list */
+    int64_t sample_ppm, sample_s;
     bool has_keep;
     struct job_keep keep;
 

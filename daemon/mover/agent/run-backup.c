@@ -11,6 +11,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 
 static void jsonp(json_t **j)
 {
@@ -25,7 +27,7 @@ static json_t *volume_facts(const struct job *j)
     } copied[] = {
         {"driver", "driver"}, {"class", "storageClass"},  {"name", "volume"},
         {"id", "volumeId"},   {"mechanism", "mechanism"}, {"crash_consistent", "crashConsistent"},
-        {"native", "native"},
+        {"native", "native"}, {"change_id", "changeId"},
     };
     json_t *o = json_object();
     for (size_t i = 0; i < sizeof copied / sizeof *copied; i++) {
@@ -87,8 +89,14 @@ static void fill_result(json_t *o, const struct job *j, const struct snapshot_so
     json_object_set_new(o, "seconds", json_real(b->seconds));
     json_object_set_new(o, "stages", stages_json(b->stages, b->n_stages));
     json_object_set_new(o, "bottleneck", json_string(b->bottleneck ? b->bottleneck : ""));
-    json_object_set_new(o, "cbtSource", json_null());
+    json_object_set_new(o, "cbtSource", b->incremental && j->tracker ? json_string(j->tracker) : json_null());
     json_object_set_new(o, "fallbackReason", b->reader.fallback[0] ? json_string(b->reader.fallback) : json_null());
+    if (j->parent)
+        json_object_set_new(o, "incremental",
+                            json_pack("{s:b, s:b, s:I, s:I, s:I, s:s}", "used", (int)b->incremental, "distrusted",
+                                      (int)b->distrusted, "changedBytes", (json_int_t)b->changed_bytes, "clonedBytes",
+                                      (json_int_t)b->cloned_bytes, "sampledBytes", (json_int_t)b->sampled_bytes, "why",
+                                      b->fallback));
     json_object_set_new(o, "reader",
                         json_pack("{s:b, s:b, s:b, s:i, s:I}", "ioUring", (int)b->reader.uring, "direct",
                                   (int)b->reader.direct, "fixedBuffers", (int)b->reader.fixed_buffers, "inflightMax",
@@ -128,6 +136,26 @@ static int check_source(const struct job *j, const struct source *src, struct er
         return err_hint(e, "the volume was resized while its backup was prepared; the next attempt uses the new size");
     }
     return 0;
+}
+
+/* The list that came with the job: sealed, since the mover trusts it. */
+static int list_read(struct changes **ret, const struct run_context *x, struct err *e)
+{
+    const int want = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW;
+    struct stat st;
+    const int seals = x->changes < 0 ? -1 : fcntl(x->changes, F_GET_SEALS);
+    if (seals < 0 || (seals & want) != want || fstat(x->changes, &st) < 0 || st.st_size <= 0)
+        return err_set(e, ERR_USAGE, EINVAL, "no sealed list of changes received with the incremental job");
+    void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, x->changes, 0);
+    if (p == MAP_FAILED)
+        return err_set(e, ERR_GENERIC, errno, "cannot map the list of changes");
+    int rc = changes_new(ret, e);
+    if (rc == 0)
+        rc = changes_unpack(*ret, p, (size_t)st.st_size, (uint64_t)x->job->source_size, e);
+    munmap(p, (size_t)st.st_size);
+    if (rc == 0)
+        changes_finish(*ret);
+    return rc;
 }
 
 int run_backup(struct run_context *x, struct repo *r, struct err *e)
@@ -174,6 +202,18 @@ int run_backup(struct run_context *x, struct repo *r, struct err *e)
         rc = check_source(j, src, e);
     if (rc < 0)
         return rc;
+    struct changes *list CLEANUP(changes_freep) = NULL;
+    struct backup_incremental inc = {.parent = j->parent,
+                                     .state = j->parent_state,
+                                     .sample = (double)j->sample_ppm / 1e6,
+                                     .sample_s = (unsigned)j->sample_s};
+    if (j->parent) {
+        rc = list_read(&list, x, e);
+        if (rc < 0)
+            return rc;
+        inc.changes = list;
+        b.incremental = &inc;
+    }
     struct backup_result result = {0};
     rc = backup_run(r, src, &b, &result, e);
     fill_result(x->result, j, &b.as, &result);

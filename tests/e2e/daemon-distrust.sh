@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# A list of changes that is wrong: found by verify-sample, all is read at once, and in each later backup until one with
+# --full was asked for. (CF-12)
+. "$(dirname "$0")/../daemon-lib.sh"
+need_root "native snapshots of a plugin that runs as root"
+fs_make xfs xfs 400 || exit 1
+daemon_setup 'sweep = 30s' # each look at its storage runs the plugin
+backup() { askj backup "$1" --wait "${@:2}" | jq -r .id; }
+# op BACKUP FILTER: of its operation
+op() { doc "$1" | jq -rc ".operations[0] | $2"; }
+
+# A plugin that works, but for its list of changes, which is always empty.
+install -m 755 "$(dirname "$0")/../../examples/plugins/driver-dir" "$WORK/driver-dir"
+cat >"$WORK/liar" <<LIAR
+#!/bin/bash
+set -o pipefail
+case \$1 in
+changed) cat >/dev/null; echo '{"protocol":1,"count":0}' ;;
+describe)
+    [ -s "$WORK/described" ] || {
+        "$WORK/driver-dir" "\$@" | jq -c '.abilities += ["changed"]' >"$WORK/described.\$\$"
+        mv "$WORK/described.\$\$" "$WORK/described"
+    }
+    cat "$WORK/described"
+    ;;
+*) "$WORK/driver-dir" "\$@" | jq -c '(.. | objects | select(has("crash-consistent") and has("tag"))) |=
+    (. + {"change-id": .tag.alias})' ;;
+esac
+LIAR
+chmod 755 "$WORK/liar"
+mkdir "$WORK/xfs/lies"
+random_file "$WORK/xfs/lies/b.img" $((4 * MIB)) 5
+config_add lies "[plugin \"liar\"]
+kind = driver
+program = $WORK/liar
+privileged = yes
+[storage-class \"lies\"]
+driver = plugin:liar
+match = $WORK/xfs/lies/*.img
+target = $WORK/xfs/lies/.snap
+changed-blocks = auto
+verify-sample = 100"
+SOCK=$WORK/metrics.sock
+config_add 90-metrics "[metrics]
+listen = unix:$SOCK"
+starts "the daemon starts"
+img=$WORK/xfs/lies/b.img
+backup "$img" >/dev/null
+random_file "$WORK/page" $((2 * MIB)) 6
+dd if="$WORK/page" of="$img" bs=1M seek=1 conv=notrunc status=none
+lie=$(backup "$img")
+same "verify-sample: found: all is read" "$(op "$lie" .fullReason)" mismatch
+sf "$REPO" restore "$(op "$lie" .result.snapshotID)" "$WORK/restored" --force --quiet
+check "and the backup is right" cmp "$WORK/restored" "$img"
+same "the next one does not ask the tracker" "$(op "$(backup "$img")" .fullReason)" distrusted
+expect "status names it" 0 "list of changes of .*b.img was wrong" -- ask status
+same "--full: as asked for" "$(op "$(backup "$img" --full)" .fullReason)" forced
+same "from then on it is used again" "$(op "$(backup "$img")" .fullReason)" null
+check "nothing is left to complain about" eval '! ask status | grep -q "list of changes of"'
+check "the metric counts it" grep -qx 'snapferry_cbt_verify_mismatch_total 1' \
+    <(curl -s --unix-socket "$SOCK" http://x/metrics)
+finish
