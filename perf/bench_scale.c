@@ -603,11 +603,13 @@ static void __attribute__((noreturn)) run(const char *dir, unsigned n, unsigned 
     snprintf(socket_path, sizeof socket_path, "%s/control.sock", dir);
     if (status_ms && (who = fork()) == 0)
         asker(socket_path, status_ms, ends[1]);
-    CLEANUP_JSON json_t *req = json_pack("{s:s}", "job", "all");
+    CLEANUP(request_args_clear) struct request_args req;
+    request_args_init(&req);
+    str_set(&req.job, "all");
     const double cpu = cpu_now();
     const int64_t from = mono_ns();
     const unsigned before = atomic_load(&commits);
-    engine_submit_backup(g, req, submitted, NULL);
+    engine_submit_backup(g, &req, submitted, NULL);
     while (!backup_id[0])
         sd_event_run(event_loop, 50000);
     while (backup_peek(engine_records(g), backup_id)) /* it is live */

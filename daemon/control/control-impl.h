@@ -114,10 +114,10 @@ void control_dispatch(struct request *q, const char *verb, const json_t *args);
 /* The same for one that has waited for its turn. */
 void control_begin(struct request *q);
 /* lists.c */
-void control_operations(struct request *q, const json_t *args);
-void control_backups(struct request *q, const json_t *args);
-void control_natives(struct request *q, const json_t *args);
-void control_jobs(struct request *q, const json_t *args);
-void control_describe(struct request *q, const json_t *args);
+void control_operations(struct request *q, struct request_args *args);
+void control_backups(struct request *q, struct request_args *args);
+void control_natives(struct request *q, struct request_args *args);
+void control_jobs(struct request *q, struct request_args *args);
+void control_describe(struct request *q, struct request_args *args);
 
 #endif

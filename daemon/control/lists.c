@@ -18,18 +18,18 @@ static void reply_built(struct request *q, int rc, json_t *answer, const struct 
         request_answer(q, answer);
 }
 
-static void reply_page(struct request *q, const json_t *args, enum row_kind k)
+static void reply_page(struct request *q, struct request_args *args, enum row_kind k)
 {
     CLEANUP(answer_facts_clear) struct answer_facts f;
-    const int64_t limit = jint(args, "limit");
+    const int64_t limit = args->limit;
     struct err e = ERR_INIT;
     json_t *answer = NULL;
     engine_facts(q->control->engine, &f);
-    const struct answer_query query = {.volume = jstr(args, "volume"),
-                                       .backup = jstr(args, "backup"),
-                                       .state = jstr(args, "state"),
-                                       .before = (uint64_t)jint(args, "before"),
-                                       .since_ns = answer_list_since(jbool(args, "all"), f.now_ns),
+    const struct answer_query query = {.volume = args->volume,
+                                       .backup = args->backup,
+                                       .state = args->state,
+                                       .before = (uint64_t)args->before,
+                                       .since_ns = answer_list_since(args->all, f.now_ns),
                                        .limit = limit <= 0         ? PAGE_DEFAULT
                                                 : limit > PAGE_MAX ? PAGE_MAX
                                                                    : (size_t)limit,
@@ -38,27 +38,27 @@ static void reply_page(struct request *q, const json_t *args, enum row_kind k)
     reply_built(q, rc, answer, &e);
 }
 
-void control_operations(struct request *q, const json_t *args)
+void control_operations(struct request *q, struct request_args *args)
 {
     reply_page(q, args, ROW_OPERATION);
 }
 
-void control_backups(struct request *q, const json_t *args)
+void control_backups(struct request *q, struct request_args *args)
 {
     reply_page(q, args, ROW_BACKUP);
 }
 
-void control_natives(struct request *q, const json_t *args)
+void control_natives(struct request *q, struct request_args *args)
 {
     CLEANUP(answer_facts_clear) struct answer_facts f;
     struct err e = ERR_INIT;
     json_t *answer = NULL;
     engine_facts(q->control->engine, &f);
-    int rc = answer_natives(&f, jstr(args, "volume"), &answer, &e);
+    int rc = answer_natives(&f, args->volume, &answer, &e);
     reply_built(q, rc, answer, &e);
 }
 
-void control_jobs(struct request *q, const json_t *args)
+void control_jobs(struct request *q, struct request_args *args)
 {
     CLEANUP(answer_facts_clear) struct answer_facts f;
     (void)args;
@@ -83,18 +83,19 @@ static void on_volumes(json_t *volumes, const struct err *failed, void *arg)
     reply_built(q, rc, answer, &e);
 }
 
-void control_describe(struct request *q, const json_t *args)
+void control_describe(struct request *q, struct request_args *args)
 {
     CLEANUP(answer_facts_clear) struct answer_facts f;
     struct engine *g = q->control->engine;
-    const char *id = jstr(args, "id");
+    const char *id = args->id;
     struct err e = ERR_INIT;
     json_t *answer = NULL;
     engine_facts(g, &f);
     int rc = answer_describe(&f, id, &answer, &e);
-    CLEANUP_JSON json_t *all = json_object();
-    if (rc < 0 && e.cls == ERR_NOT_FOUND && all && (q->what = strdup(id)))
-        engine_volumes(g, all, on_volumes, q);
+    CLEANUP(request_args_clear) struct request_args all;
+    request_args_init(&all);
+    if (rc < 0 && e.cls == ERR_NOT_FOUND && (q->what = strdup(id)))
+        engine_volumes(g, &all, on_volumes, q);
     else
         reply_built(q, rc, answer, &e);
 }

@@ -17,12 +17,12 @@
 #define ID_MAX_LEN 511
 #define TEXT_MAX_LEN 4095
 
-typedef void verb_fn(struct request *q, const json_t *args);
+typedef void verb_fn(struct request *q, struct request_args *args);
 
 /* ---- verbs answered by the engine ---- */
 
 #define ENGINE_VERB(name, call)                                                                                        \
-    static void name(struct request *q, const json_t *args)                                                            \
+    static void name(struct request *q, struct request_args *args)                                                     \
     {                                                                                                                  \
         call(q->control->engine, args, request_reply, q);                                                              \
     }
@@ -34,87 +34,64 @@ ENGINE_VERB(do_detach, engine_detach)
 ENGINE_VERB(do_forget, engine_forget)
 ENGINE_VERB(do_volumes, engine_volumes)
 ENGINE_VERB(do_explain, engine_explain)
+ENGINE_VERB(do_verify, engine_verify)
 
-typedef void engine_fn(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg);
+typedef void engine_fn(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg);
 
-/* Adds a member to the request. */
-static void with_member(struct request *q, const json_t *args, const char *key, json_t *value, engine_fn *call)
+/* Replaces the id by the full one. An id that is not found is reported by the engine. */
+static void with_id(struct request *q, struct request_args *args, char **id, unsigned among, engine_fn *call)
 {
-    CLEANUP_JSON json_t *req = json_copy((json_t *)(uintptr_t)args);
-    if (!req || json_object_set_new(req, key, value) < 0) {
-        struct err e = ERR_INIT;
-        err_nomem(&e);
+    char full[NAME_ID_MAX];
+    struct err e = ERR_INIT;
+    enum row_kind k;
+    if (name_find(engine_records(q->control->engine), *id, among, &k, full, &e) >= 0)
+        str_set(id, full);
+    else if (e.cls != ERR_NOT_FOUND) {
         request_fail(q, &e);
         return;
     }
-    call(q->control->engine, req, request_reply, q);
+    call(q->control->engine, args, request_reply, q);
 }
 
-/* Replaces the id by the full one. An id that is not found is reported by the engine. */
-static void with_id(struct request *q, const json_t *args, const char *key, unsigned among, engine_fn *call)
+static void do_submit_restore(struct request *q, struct request_args *args)
 {
-    char id[NAME_ID_MAX];
-    struct err e = ERR_INIT;
-    enum row_kind k;
-    if (name_find(engine_records(q->control->engine), jstr(args, key), among, &k, id, &e) >= 0)
-        with_member(q, args, key, json_string(id), call);
-    else if (e.cls == ERR_NOT_FOUND)
-        call(q->control->engine, args, request_reply, q);
-    else
-        request_fail(q, &e);
+    with_id(q, args, &args->backup, NAME_BACKUP, engine_submit_restore);
 }
 
-static void do_submit_restore(struct request *q, const json_t *args)
+static void do_cancel(struct request *q, struct request_args *args)
 {
-    with_id(q, args, "backup", NAME_BACKUP, engine_submit_restore);
+    with_id(q, args, &args->id, NAME_BACKUP | NAME_OPERATION, engine_cancel);
 }
 
-static void do_cancel(struct request *q, const json_t *args)
+static void do_logs(struct request *q, struct request_args *args)
 {
-    with_id(q, args, "id", NAME_BACKUP | NAME_OPERATION, engine_cancel);
+    with_id(q, args, &args->id, NAME_OPERATION, engine_logs);
 }
 
-static void do_logs(struct request *q, const json_t *args)
+static void do_delete(struct request *q, struct request_args *args)
 {
-    with_id(q, args, "id", NAME_OPERATION, engine_logs);
+    with_id(q, args, &args->id, NAME_BACKUP, engine_delete);
 }
 
-static void do_delete(struct request *q, const json_t *args)
+static void do_retry(struct request *q, struct request_args *args)
 {
-    with_id(q, args, "id", NAME_BACKUP, engine_delete);
+    with_id(q, args, &args->backup, NAME_BACKUP, engine_retry);
 }
 
-static void do_retry(struct request *q, const json_t *args)
+static void do_hold(struct request *q, struct request_args *args)
 {
-    with_id(q, args, "backup", NAME_BACKUP, engine_retry);
+    args->hold = true;
+    with_id(q, args, &args->native, NAME_NATIVE | NAME_BACKUP, engine_hold);
 }
 
-static void submit_hold(struct request *q, const json_t *args, bool on)
+static void do_unhold(struct request *q, struct request_args *args)
 {
-    CLEANUP_JSON json_t *req = json_copy((json_t *)(uintptr_t)args);
-    json_object_set_new(req, "hold", json_boolean(on));
-    with_id(q, req, "native", NAME_NATIVE | NAME_BACKUP, engine_hold);
+    with_id(q, args, &args->native, NAME_NATIVE | NAME_BACKUP, engine_hold);
 }
 
-static void do_hold(struct request *q, const json_t *args)
+static void do_reload(struct request *q, struct request_args *args)
 {
-    submit_hold(q, args, true);
-}
-
-static void do_unhold(struct request *q, const json_t *args)
-{
-    submit_hold(q, args, false);
-}
-
-static void do_verify(struct request *q, const json_t *args)
-{
-    with_member(q, args, "kind", json_string("verify"), engine_submit_other);
-}
-
-static void do_reload(struct request *q, const json_t *args)
-{
-    const json_t *wait = json_object_get(args, "wait");
-    if (json_is_false(wait)) {
+    if (json_is_false(args->wait)) {
         /* Two requests: that of the client, answered now, and one that only logs the outcome. */
         struct request *own = calloc(1, sizeof *own);
         if (!own) {
@@ -142,20 +119,20 @@ static void do_reload(struct request *q, const json_t *args)
 
 /* ---- verbs that are answered here ---- */
 
-static void do_ping(struct request *q, const json_t *args)
+static void do_ping(struct request *q, struct request_args *args)
 {
     (void)args;
     request_answer(q, json_pack("{s:s, s:I, s:i}", "version", SNAPFERRY_VERSION, "pid", (json_int_t)getpid(),
                                 "protocol", CONTROL_PROTOCOL));
 }
 
-static void do_status(struct request *q, const json_t *args)
+static void do_status(struct request *q, struct request_args *args)
 {
     (void)args;
     request_answer(q, engine_status(q->control->engine));
 }
 
-static void do_debug(struct request *q, const json_t *args)
+static void do_debug(struct request *q, struct request_args *args)
 {
     (void)args;
     struct engine *g = q->control->engine;
@@ -176,7 +153,7 @@ static void on_wait(const json_t *state, bool terminal, void *arg)
         (void)request_event(q, state, false);
 }
 
-static void do_wait(struct request *q, const json_t *args)
+static void do_wait(struct request *q, struct request_args *args)
 {
     struct err e = ERR_INIT;
     char id[NAME_ID_MAX];
@@ -184,7 +161,7 @@ static void do_wait(struct request *q, const json_t *args)
     struct engine *g = q->control->engine;
     q->waiting = true;
     /* If it has already ended, q is freed when engine_wait() returns. */
-    if (name_find(engine_records(g), jstr(args, "id"), NAME_BACKUP | NAME_OPERATION, &k, id, &e) < 0 ||
+    if (name_find(engine_records(g), args->id, NAME_BACKUP | NAME_OPERATION, &k, id, &e) < 0 ||
         engine_wait(g, id, on_wait, q, &e) < 0)
         request_fail(q, &e);
 }
@@ -330,6 +307,16 @@ static void request_queue(struct request *q, const json_t *args)
     ctl->queued++;
 }
 
+static void verb_begin(struct request *q, verb_fn *fn, const json_t *args)
+{
+    CLEANUP(request_args_clear) struct request_args decoded;
+    struct err e = ERR_INIT;
+    if (request_args_load(&decoded, args, &e) < 0)
+        request_fail(q, &e);
+    else
+        fn(q, &decoded);
+}
+
 void control_dispatch(struct request *q, const char *verb, const json_t *args)
 {
     struct err e = ERR_INIT;
@@ -350,7 +337,7 @@ void control_dispatch(struct request *q, const char *verb, const json_t *args)
         }
         q->heavy = verbs[i].heavy;
         q->control->working += q->heavy;
-        verbs[i].fn(q, args);
+        verb_begin(q, verbs[i].fn, args);
         return;
     }
     err_set(&e, ERR_USAGE, EINVAL, "the daemon has no verb \"%.64s\"", verb);
@@ -367,7 +354,7 @@ void control_begin(struct request *q)
     q->control->working++;
     for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
         if (!strcmp(q->verb, verbs[i].name)) {
-            verbs[i].fn(q, args);
+            verb_begin(q, verbs[i].fn, args);
             return;
         }
 }

@@ -595,9 +595,9 @@ int plugin_verify_submit(struct decide *d, const char *mover, double percent, ch
 int plugin_retention_steps(struct decide *d, const struct operation *op, json_t *steps, struct err *e);
 /* Result of step number i of an admin operation, NULL; borrowed from op. */
 const json_t *admin_answer(const struct operation *op, unsigned i);
-/* {"id", "force", "even_kept"}: deletes a backup with all that it owns (RS-23), in the transaction of the caller.
+/* Deletes a backup with all that it owns (RS-23), in the transaction of the caller.
  * *answer: a new reference. */
-int delete_submit(struct decide *d, const json_t *req, json_t **answer, struct err *e);
+int delete_submit(struct decide *d, const char *id, bool force, bool even_kept, json_t **answer, struct err *e);
 
 /* ---- native snapshots (natives.c) ---- */
 
@@ -649,14 +649,15 @@ bool kept_removed(struct decide *d, const json_t *out);
 /* ---- another attempt from the native snapshot of a backup that failed (retry.c): RS-03 ---- */
 
 /*
- * {"backup", "volume": name or id, "": all that failed, "seen": [{"alias", "state", "why"}] as the storage has been
- * looked at}: a new backup of the volumes that failed, of the native snapshots that were taken then: of no other, so
- * that no volume of it is of another time. In the transaction of the caller. *answer: a new reference.
+ * A new backup of the volumes of `backup` that failed (`volume`: the name or id of one, "": all), of the native
+ * snapshots that were taken then: of no other, so that no volume of it is of another time. `seen`: what a look at the
+ * storage has found of them. In the transaction of the caller. *answer: a new reference.
  */
-int retry_submit(struct decide *d, const json_t *req, json_t **answer, struct err *e);
+int retry_submit(struct decide *d, const char *backup, const char *volume, const struct step_answer *seen,
+                 json_t **answer, struct err *e);
 /* Which natives a retry would need, for a look at the storage: {"classes": [...], "aliases": [alias]}. New
  * reference; NULL: `e`. */
-json_t *retry_look(struct decide *d, const json_t *req, struct err *e);
+json_t *retry_look(struct decide *d, const char *backup, const char *volume, struct err *e);
 /* Phase 1 of an operation that is one: its native snapshot is there, or it fails. */
 void retry_begin(struct decide *d, struct operation *op);
 

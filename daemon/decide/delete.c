@@ -427,12 +427,10 @@ static json_t *delete_answer(const struct backup *b)
     return json_pack("{s:s,s:s,s:s}", "id", b->id, "operation", b->deleting, "state", "Deleting");
 }
 
-int delete_submit(struct decide *d, const json_t *req, json_t **answer, struct err *e)
+int delete_submit(struct decide *d, const char *id, bool force, bool even_kept, json_t **answer, struct err *e)
 {
-    const char *id = jstr(req, "id");
     CLEANUP(backup_clear) struct backup b;
     CLEANUP(operation_clear) struct operation op;
-    const bool force = jbool(req, "force"), even_kept = jbool(req, "even_kept");
     char stamp[32];
     operation_init(&op);
     *answer = NULL;

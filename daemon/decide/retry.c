@@ -22,12 +22,13 @@
 
 struct retry {
     struct decide *decide;
-    const json_t *req;
-    struct backup b; /* that failed */
-    struct strs ids; /* operations that can be tried again */
-    json_t *lacking; /* [{"volume", "reason"}] */
-    bool looked;     /* at the storage */
-    struct step_answer seen;
+    const char *volume;  /* "": all that failed */
+    struct backup b;     /* that failed */
+    struct strs ids;     /* operations that can be tried again */
+    json_t *lacking;     /* [{"volume", "reason"}] */
+    char first_why[700]; /* of the first of them */
+    const struct volume_desc *first;
+    const struct step_answer *seen; /* NULL: the storage has not been looked at */
     bool no_memory;
 };
 
@@ -36,22 +37,22 @@ static void retry_clear(struct retry *r)
     backup_clear(&r->b);
     strs_clear(&r->ids);
     json_decref(r->lacking);
-    step_answer_clear(&r->seen);
+    volume_desc_unref(r->first);
 }
 
 /* ---- which operations ---- */
 
 static bool is_wanted(const struct retry *r, const struct operation *op, bool failed)
 {
-    const char *volume = jstr(r->req, "volume");
-    return volume[0] ? name_is_volume(op->volume, volume, true) || name_is_volume(op->volume, volume, false) : failed;
+    return r->volume[0] ? name_is_volume(op->volume, r->volume, true) || name_is_volume(op->volume, r->volume, false)
+                        : failed;
 }
 
 /* What was seen of a native snapshot; NULL: nothing. */
 static const struct native_seen *seen_of(const struct retry *r, const char *alias)
 {
-    const struct native_seen *v = r->seen.natives.v;
-    for (unsigned i = 0; i < r->seen.natives.n; i++)
+    const struct native_seen *v = r->seen ? r->seen->natives.v : NULL;
+    for (unsigned i = 0; v && i < r->seen->natives.n; i++)
         if (!strcmp(v[i].alias, alias))
             return &v[i];
     return NULL;
@@ -74,7 +75,7 @@ static void why_native_not(const struct retry *r, const struct operation *op, co
     else if (n->state != NATIVE_PRESENT || (seen && seen->state == SEEN_MISSING))
         snprintf(out, cap, "its native snapshot %s is %s", op->native,
                  n->state == NATIVE_REMOVING ? "being removed" : "no longer on the storage");
-    else if (r->looked && (!seen || seen->state != SEEN_PRESENT))
+    else if (r->seen && (!seen || seen->state != SEEN_PRESENT))
         snprintf(out, cap, "its native snapshot %s could not be looked for: %.400s", op->native,
                  seen ? seen->why : "it was not found among what was looked at");
 }
@@ -92,6 +93,10 @@ static int note_member(const struct operation *op, void *arg)
         snprintf(why, sizeof why, "its data is not moved (move-data = no)");
     else
         why_native_not(r, op, native_row_peek(r->decide->records, op->native), why, sizeof why);
+    if (why[0] && !r->first_why[0]) {
+        snprintf(r->first_why, sizeof r->first_why, "%s", why);
+        volume_desc_set(&r->first, op->volume);
+    }
     if (why[0])
         json_array_append_new(r->lacking, json_pack("{s:s,s:s}", "volume", op->volume->name, "reason", why));
     else if (strs_add(&r->ids, op->id) < 0)
@@ -101,29 +106,23 @@ static int note_member(const struct operation *op, void *arg)
 
 static int refuse_lacking(const struct retry *r, struct err *e)
 {
-    const json_t *first = json_array_get(r->lacking, 0);
     const size_t n = json_array_size(r->lacking);
-    const char *volume = jstr(r->req, "volume");
-    if (!first) {
-        err_set(e, ERR_NOT_FOUND, 0, "backup %s has no volume %s", r->b.id, volume[0] ? volume : "that failed");
+    if (!n) {
+        err_set(e, ERR_NOT_FOUND, 0, "backup %s has no volume %s", r->b.id, r->volume[0] ? r->volume : "that failed");
         return err_hint(e, "`snapferry describe %s` lists its volumes", r->b.id);
     }
-    err_set(e, ERR_NOT_FOUND, 0, "%s of backup %s cannot be tried again: %s%s", jstr(first, "volume"), r->b.id,
-            jstr(first, "reason"), n > 1 ? "; nor can other volumes of it" : "");
+    err_set(e, ERR_NOT_FOUND, 0, "%s of backup %s cannot be tried again: %s%s", r->first->name, r->b.id, r->first_why,
+            n > 1 ? "; nor can other volumes of it" : "");
     return err_hint(e, HINT);
 }
 
-static int look(struct retry *r, struct decide *d, const json_t *req, struct err *e)
+static int look(struct retry *r, struct decide *d, const char *id, const char *volume, const struct step_answer *seen,
+                struct err *e)
 {
-    const char *id = jstr(req, "backup");
     const struct operation_filter f = {.parent = id};
-    *r = (struct retry){.decide = d, .req = req, .lacking = json_array()};
-    CLEANUP_JSON json_t *seen = json_pack("{s:O*}", "natives", json_object_get(req, "seen"));
+    *r = (struct retry){
+        .decide = d, .volume = volume, .seen = seen, .lacking = json_array(), .first = &volume_desc_none};
     backup_init(&r->b);
-    step_answer_init(&r->seen);
-    r->looked = json_object_get(req, "seen") != NULL;
-    if (r->looked && (!seen || step_answer_load(&r->seen, seen) < 0))
-        return err_nomem(e);
     if (backup_read(d, id, &r->b) < 0) {
         err_set(e, ERR_NOT_FOUND, 0, "there is no backup %s in the records", id);
         return err_hint(e, "`snapferry backups` lists them");
@@ -144,12 +143,12 @@ static int look(struct retry *r, struct decide *d, const json_t *req, struct err
     return rc >= 0 && r->ids.n == 0 ? refuse_lacking(r, e) : rc;
 }
 
-json_t *retry_look(struct decide *d, const json_t *req, struct err *e)
+json_t *retry_look(struct decide *d, const char *backup, const char *volume, struct err *e)
 {
     CLEANUP(retry_clear) struct retry r;
     CLEANUP_JSON json_t *classes = json_object(), *aliases = json_array(), *list = json_array(), *v;
     const char *key;
-    if (look(&r, d, req, e) < 0)
+    if (look(&r, d, backup, volume, NULL, e) < 0)
         return NULL;
     for (unsigned i = 0; i < r.ids.n; i++) {
         CLEANUP(operation_clear) struct operation op = ROW_INIT;
@@ -209,7 +208,8 @@ static int add_operation(struct retry *r, const char *backup, const struct opera
     return rc < 0 ? rc : native_row_save(d->records, &n, e);
 }
 
-int retry_submit(struct decide *d, const json_t *req, json_t **answer, struct err *e)
+int retry_submit(struct decide *d, const char *backup, const char *volume, const struct step_answer *seen,
+                 json_t **answer, struct err *e)
 {
     CLEANUP(retry_clear) struct retry r;
     CLEANUP(backup_clear) struct backup b;
@@ -217,7 +217,7 @@ int retry_submit(struct decide *d, const json_t *req, json_t **answer, struct er
     char stamp[32];
     backup_init(&b);
     *answer = NULL;
-    int rc = look(&r, d, req, e);
+    int rc = look(&r, d, backup, volume, seen, e);
     if (rc < 0) {
         json_decref(ops);
         return rc;

@@ -280,18 +280,18 @@ static struct look *new_look(struct engine *g, const char *what, engine_reply_fn
     return l;
 }
 
-void engine_volumes(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+void engine_volumes(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg)
 {
-    const char *klass = jstr(req, "class");
+    const char *klass = req->klass;
     CLEANUP(answer_facts_clear) struct answer_facts f;
     struct err e = ERR_INIT;
     gather_facts(g, FACTS_OF_JOBS, &f);
     answer_class_known(&f, klass, &e);
-    if (!e.cls && jbool(req, "recorded")) {
-        const int64_t limit = jint(req, "limit");
+    if (!e.cls && req->recorded) {
+        const int64_t limit = req->limit;
         kept_now(g);
         CLEANUP_JSON json_t *answer = answer_volumes_recorded(
-            &f, klass, jstr(req, "after"), limit > 0 && limit < RECORDED_MAX ? (size_t)limit : RECORDED_MAX);
+            &f, klass, req->after, limit > 0 && limit < RECORDED_MAX ? (size_t)limit : RECORDED_MAX);
         if (!answer)
             err_nomem(&e);
         reply(answer, answer ? NULL : &e, arg);
@@ -368,9 +368,9 @@ static void explain_done(struct step_result *s, void *arg)
     free(l);
 }
 
-void engine_explain(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+void engine_explain(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg)
 {
-    const char *volume = jstr(req, "volume");
+    const char *volume = req->volume;
     struct err e = ERR_INIT;
     if (!volume[0])
         err_set(&e, ERR_USAGE, 0, "explain needs a volume");

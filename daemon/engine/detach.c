@@ -141,13 +141,13 @@ static void detach_ended(const struct err *e, void *arg)
     free(d);
 }
 
-void engine_detach(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+void engine_detach(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg)
 {
     struct detach *d = calloc(1, sizeof *d);
     struct err e = ERR_INIT;
     if (!d)
         err_nomem(&e);
-    else if (!jstr(req, "repository")[0])
+    else if (!req->repository[0])
         err_set(&e, ERR_USAGE, 0, "detach needs the name of a repository");
     if (e.cls) {
         free(d);
@@ -155,6 +155,6 @@ void engine_detach(struct engine *g, const json_t *req, engine_reply_fn *reply, 
         return;
     }
     *d = (struct detach){.engine = g, .reply = reply, .arg = arg};
-    snprintf(d->repository, sizeof d->repository, "%s", jstr(req, "repository"));
+    snprintf(d->repository, sizeof d->repository, "%s", req->repository);
     engine_request(g, write_detach, detach_ended, d);
 }

@@ -177,11 +177,12 @@ static int on_sweep(sd_event_source *s, uint64_t usec, void *arg)
 static void job_due(const char *job, int64_t planned, bool caught_up, void *arg)
 {
     struct engine *g = arg;
-    CLEANUP_JSON json_t *req = json_object();
-    jset_str(req, "job", job);
-    jset_bool(req, "caught_up", caught_up);
-    jset_int(req, "planned_ns", planned);
-    engine_submit_backup(g, req, NULL, NULL);
+    CLEANUP(request_args_clear) struct request_args req;
+    request_args_init(&req);
+    str_set(&req.job, job);
+    req.caught_up = caught_up;
+    req.planned_ns = planned;
+    engine_submit_backup(g, &req, NULL, NULL);
 }
 
 static void jobs_changed(void *arg)

@@ -18,6 +18,7 @@
 #include "daemon/movers/movers.h"
 #include "daemon/decide/natives-plan.h"
 #include "daemon/records/records.h"
+#include "daemon/records/request-args.h"
 #include "daemon/schedule/schedule.h"
 #include "proc/step.h"
 
@@ -40,46 +41,45 @@ void engine_kick(struct engine *g);
  * maybe before the function returns. On success `answer` (borrowed) is the documented object; else e is set. */
 typedef void engine_reply_fn(json_t *answer, const struct err *e, void *arg);
 
-/* {"volumes": [names or patterns]} or {"job": NAME}; optional "full", "move-data", "description"; of a run by
- * the schedule "planned_ns" (not 0) and "caught_up". Answer: {"backup": ID, "operations": [{"id","volume"}], "skipped":
+/* {"volumes": [names or patterns]} or {"job": NAME}; optional "full", "move-data", "description". Answer: {"backup":
+ * ID, "operations": [{"id","volume"}], "skipped":
  * [{"volume","reason"}], "position": n, "blocked_by": ID|null}. */
-void engine_submit_backup(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg);
+void engine_submit_backup(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg);
 /* {"backup": ID, "volume": NAME|absent, "target": PATH, "from": "auto|native|repository", "overwrite": bool, "new":
  * bool, "allow_incomplete": bool, "class_map": {..}, "verify": bool, "differential": bool, "offset": n, "length": n};
  * the last four are done with the repository's contents. Answer: {"restore": ID, "operation": ID, "from":
  * "native"|"repository", "why": ".."} */
-void engine_submit_restore(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg);
-/* {"repository": NAME, "read_percent": n} / maintenance and admin runs: {"kind": "verify"|"maintain"|"admin", "admin":
- * verb, ...}. */
-void engine_submit_other(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg);
+void engine_submit_restore(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg);
+/* {"repository": NAME, "read_percent": n} */
+void engine_verify(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg);
 /* Backup, restore or operation id. Valid in every state; terminal: answers "already" with the state. */
-void engine_cancel(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg); /* {"id"} */
+void engine_cancel(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg); /* {"id"} */
 /* {"id", "force": bool}: backup with all that it owns; a running one is cancelled first (needs force). */
-void engine_delete(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg);
+void engine_delete(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg);
 /* {"backup", "volume"}: what failed of it is tried again from the native snapshots taken then (RS-03). */
-void engine_retry(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg);
+void engine_retry(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg);
 /* {"native": ALIAS or backup id, "hold": bool, "note": ".."} */
-void engine_hold(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg);
+void engine_hold(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg);
 /* {"volume": NAME|absent, "dry_run": bool}: plan and, unless dry_run, its execution. Answer {"natives": [{alias,
  * volume, created, reasons, prune, why, used}], "started": n}. */
-void engine_native_prune(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg);
+void engine_native_prune(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg);
 /* {"volume": NAME|absent, "dry_run", "explain"}: repository retention through an admin mover. */
 /* {"id"} -> {"fetched"}: the log of an operation that a mover plugin carries out was written into its file. */
-void engine_logs(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg);
-void engine_expire(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg);
+void engine_logs(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg);
+void engine_expire(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg);
 /* {"repository"}: rebuild records from the repository and the storage (RS-15). */
-void engine_scan(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg);
+void engine_scan(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg);
 /* {"repository"}: forgets the backups whose data is only there, and that their native snapshots had been moved (CF-55).
  * The repository itself is not touched. Answer {"repository", "backups", "natives"}. Refused while something uses it.
  */
-void engine_detach(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg);
+void engine_detach(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg);
 /* {"volume"}: what is remembered of a volume that is gone leaves the records; its backups stay. */
-void engine_forget(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg);
+void engine_forget(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg);
 /* {"class"|absent}: volumes that the classes match now, with policy, last results, next run, and why not protected.
  * {"recorded": true, "limit", "after"}: a page of those that the records have, without a look at the storage. */
-void engine_volumes(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg);
+void engine_volumes(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg);
 /* {"volume"}: policy with origins, class choice, mechanism of exposing, what will be deleted when. */
-void engine_explain(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg);
+void engine_explain(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg);
 
 /* Reads the configuration again; the answer comes when it is in force or refused (old one stays). */
 void engine_reload(struct engine *g, engine_reply_fn *reply, void *arg);

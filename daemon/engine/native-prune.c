@@ -276,7 +276,7 @@ static int pool_item(const struct native_row *n, void *arg)
                                                      volume_desc_to_json(n->volume)));
 }
 
-void engine_native_prune(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+void engine_native_prune(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg)
 {
     struct prune *p = calloc(1, sizeof *p);
     struct err e = ERR_INIT;
@@ -297,9 +297,9 @@ void engine_native_prune(struct engine *g, const json_t *req, engine_reply_fn *r
                         .checks = json_array(),
                         .checked = json_array(),
                         .ratios = json_object(),
-                        .dry_run = jbool(req, "dry_run"),
+                        .dry_run = req->dry_run,
                         .since_ns = now_ns()};
-    snprintf(p->volume, sizeof p->volume, "%s", jstr(req, "volume"));
+    snprintf(p->volume, sizeof p->volume, "%s", req->volume);
     native_row_each(g->records, NULL, pool_item, &x, NULL);
     CLEANUP_JSON json_t *in = json_pack("{s:O}", "items", items);
     if (json_array_size(items) == 0 ||

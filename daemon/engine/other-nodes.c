@@ -69,12 +69,13 @@ static void scanned(json_t *answer, const struct err *e, void *arg)
 
 static void scan_other(struct engine *g, struct other_node *o)
 {
-    CLEANUP_JSON json_t *req =
-        json_pack("{s:s,s:s,s:b}", "repository", o->repository, "node", o->name, "periodic", true);
-    if (!req)
-        return;
+    CLEANUP(request_args_clear) struct request_args req;
+    request_args_init(&req);
+    str_set(&req.repository, o->repository);
+    str_set(&req.node, o->name);
+    req.periodic = true;
     o->running = g->others_running = true;
-    engine_scan(g, req, scanned, o);
+    engine_scan(g, &req, scanned, o);
 }
 
 /* ---- those that are not configured any more ---- */

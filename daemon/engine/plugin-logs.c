@@ -18,10 +18,10 @@ static void fetched(struct step_result *s, void *arg)
     free(f);
 }
 
-void engine_logs(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+void engine_logs(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg)
 {
     struct err e = ERR_INIT;
-    const struct operation *op = operation_peek(g->records, jstr(req, "id"));
+    const struct operation *op = operation_peek(g->records, req->id);
     const struct cfg_plugin *p = op ? operation_plugin(g, op) : NULL;
     CLEANUP_JSON json_t *none = json_pack("{s:b}", "fetched", 0);
     if (!p || !op->plugin_id[0]) { /* ended, or its mover writes its log itself */

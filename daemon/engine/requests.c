@@ -16,9 +16,10 @@
  */
 struct ask {
     struct engine *engine;
-    engine_reply_fn *reply; /* NULL: nobody waits */
+    engine_reply_fn *reply;
     void *arg;
-    json_t *req, *answer;
+    struct request_args req;
+    json_t *answer;
     const char *crash; /* crash point behind it, NULL: none */
     bool released;     /* what was kept for inspection goes */
 };
@@ -30,34 +31,35 @@ static void ask_ended(const struct err *e, void *arg)
         crash_point(a->crash);
     if (!e->cls && a->released)
         sweep_released(a->engine);
-    if (a->reply)
-        a->reply(e->cls ? NULL : a->answer, e->cls ? e : NULL, a->arg);
-    json_decref(a->req);
+    a->reply(e->cls ? NULL : a->answer, e->cls ? e : NULL, a->arg);
+    request_args_clear(&a->req);
     json_decref(a->answer);
     free(a);
 }
 
-static void ask(struct engine *g, const json_t *req, request_write_fn *write, const char *crash, engine_reply_fn *reply,
-                void *arg)
+static void ask(struct engine *g, const struct request_args *req, request_write_fn *write, const char *crash,
+                engine_reply_fn *reply, void *arg)
 {
     struct ask *a = calloc(1, sizeof *a);
     struct err e = ERR_INIT;
-    if (a) {
-        *a = (struct ask){.engine = g, .reply = reply, .arg = arg, .req = json_deep_copy(req), .crash = crash};
+    if (a)
+        *a = (struct ask){.engine = g, .reply = reply, .arg = arg, .crash = crash};
+    if (a && request_args_copy(&a->req, req) == 0) {
         engine_request(g, write, ask_ended, a);
-    } else if (reply) {
-        err_nomem(&e);
-        reply(NULL, &e, arg);
+        return;
     }
+    free(a);
+    err_nomem(&e);
+    reply(NULL, &e, arg);
 }
 
 /* ---- verify, expire ---- */
 
-static const char *repository_of(struct engine *g, const json_t *req)
+static const char *repository_of(const struct ask *a)
 {
-    const char *name = jstr(req, "repository");
-    const struct cfg_repository *only = cfg_repository_at(g->cfg, 0);
-    return !name[0] && only && !cfg_repository_at(g->cfg, 1) ? only->name : name;
+    const struct cfg *c = a->engine->cfg;
+    const struct cfg_repository *only = cfg_repository_at(c, 0);
+    return !a->req.repository[0] && only && !cfg_repository_at(c, 1) ? only->name : a->req.repository;
 }
 
 static int answer_id(struct ask *a, int rc, const char *id)
@@ -66,37 +68,25 @@ static int answer_id(struct ask *a, int rc, const char *id)
     return rc;
 }
 
-static int write_other(struct decide *d, void *arg, struct err *e)
+static int write_verify(struct decide *d, void *arg, struct err *e)
 {
     struct ask *a = arg;
     CLEANUP(operation_clear) struct operation op;
     char id[512] = "";
-    const char *kind = jstr(a->req, "kind");
-    const bool verify = !strcmp(kind, "verify");
+    const char *repository = a->req.repository;
+    const double percent = a->req.read_percent;
     operation_init(&op);
-    if (verify) {
-        const json_t *p = json_object_get(a->req, "read_percent");
-        op.read_percent = json_is_number(p) ? json_number_value(p) : 100;
-        if (op.read_percent < 0 || op.read_percent > 100)
-            return err_set(e, ERR_USAGE, 0, "read_percent must be between 0 and 100");
-        json_set(&op.snapshots, jarr(a->req, "snapshots"));
-    } else if (!strcmp(kind, "admin") && jarr(a->req, "do")) {
-        json_set(&op.does, jarr(a->req, "do"));
-    } else {
-        return err_set(e, ERR_USAGE, 0, "operations of kind \"%s\" cannot be requested", kind);
-    }
-    if (verify && !strncmp(jstr(a->req, "repository"), "plugin:", 7)) {
-        const double percent = op.read_percent;
-        return answer_id(a, plugin_verify_submit(d, jstr(a->req, "repository"), percent, id, e), id);
-    }
-    return answer_id(
-        a, admin_add(d, verify ? KIND_VERIFY : KIND_ADMIN, kind, repository_of(a->engine, a->req), &op, NULL, id, e),
-        id);
+    op.read_percent = percent;
+    if (percent < 0 || percent > 100)
+        return err_set(e, ERR_USAGE, 0, "read_percent must be between 0 and 100");
+    if (!strncmp(repository, "plugin:", 7))
+        return answer_id(a, plugin_verify_submit(d, repository, percent, id, e), id);
+    return answer_id(a, admin_add(d, KIND_VERIFY, "verify", repository_of(a), &op, NULL, id, e), id);
 }
 
-void engine_submit_other(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+void engine_verify(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg)
 {
-    ask(g, req, write_other, NULL, reply, arg);
+    ask(g, req, write_verify, NULL, reply, arg);
 }
 
 static int write_expire(struct decide *d, void *arg, struct err *e)
@@ -104,7 +94,7 @@ static int write_expire(struct decide *d, void *arg, struct err *e)
     struct ask *a = arg;
     struct engine *g = a->engine;
     char id[512] = "", source[SOURCE_TEXT] = "";
-    const char *volume = jstr(a->req, "volume");
+    const char *volume = a->req.volume;
     CLEANUP_JSON json_t *sources = volume[0] ? json_array() : json_null(); /* null: all of this node */
     if (volume[0]) {
         CLEANUP(volume_row_clear) struct volume_row v;
@@ -114,12 +104,12 @@ static int write_expire(struct decide *d, void *arg, struct err *e)
         volume_source(&v, cfg_daemon(g->cfg)->node_name, source);
         json_array_append_new(sources, json_pack("{s:s,s:n}", "source", source, "keep"));
     }
-    json_t *steps = json_pack("[{s:s,s:O,s:b,s:b}]", "verb", "expire", "sources", sources, "dry_run",
-                              jbool(a->req, "dry_run"), "explain", jbool(a->req, "explain"));
-    return answer_id(a, admin_submit(d, repository_of(g, a->req), steps, NULL, "admin-expire", id, e), id);
+    json_t *steps = json_pack("[{s:s,s:O,s:b,s:b}]", "verb", "expire", "sources", sources, "dry_run", a->req.dry_run,
+                              "explain", a->req.explain);
+    return answer_id(a, admin_submit(d, repository_of(a), steps, NULL, "admin-expire", id, e), id);
 }
 
-void engine_expire(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+void engine_expire(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg)
 {
     ask(g, req, write_expire, NULL, reply, arg);
 }
@@ -157,9 +147,9 @@ static int visit_hold(const struct native_row *row, void *arg)
 static int write_hold(struct decide *d, void *arg, struct err *e)
 {
     struct ask *a = arg;
-    const char *what = jstr(a->req, "native");
+    const char *what = a->req.native;
     CLEANUP(native_row_clear) struct native_row n;
-    struct hold h = {d, jbool(a->req, "hold"), jstr(a->req, "note"), json_array(), json_array(), ""};
+    struct hold h = {d, a->req.hold, a->req.note, json_array(), json_array(), ""};
     int rc = 0;
     native_row_init(&n);
     json_take(&a->answer, json_pack("{s:o,s:o,s:b}", "held", h.changed, "released", h.released, "hold", (int)h.hold));
@@ -183,7 +173,7 @@ static int write_hold(struct decide *d, void *arg, struct err *e)
     return err_hint(e, "`snapferry native list` shows them");
 }
 
-void engine_hold(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+void engine_hold(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg)
 {
     ask(g, req, write_hold, NULL, reply, arg);
 }
@@ -198,7 +188,7 @@ static json_t *cancel_answer(const char *id, bool already, const char *state)
 static int write_cancel(struct decide *d, void *arg, struct err *e)
 {
     struct ask *a = arg;
-    const char *id = jstr(a->req, "id");
+    const char *id = a->req.id;
     CLEANUP(backup_clear) struct backup b;
     CLEANUP(operation_clear) struct operation op;
     operation_init(&op);
@@ -221,7 +211,7 @@ static int write_cancel(struct decide *d, void *arg, struct err *e)
     return err_hint(e, "`snapferry operations` lists what runs");
 }
 
-void engine_cancel(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+void engine_cancel(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg)
 {
     ask(g, req, write_cancel, NULL, reply, arg);
 }
@@ -232,12 +222,12 @@ static int write_delete(struct decide *d, void *arg, struct err *e)
 {
     struct ask *a = arg;
     json_t *answer = NULL;
-    const int rc = delete_submit(d, a->req, &answer, e);
+    const int rc = delete_submit(d, a->req.id, a->req.force, a->req.even_kept, &answer, e);
     json_take(&a->answer, answer);
     return rc;
 }
 
-void engine_delete(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+void engine_delete(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg)
 {
     ask(g, req, write_delete, "engine-delete-submitted", reply, arg);
 }
@@ -267,7 +257,7 @@ static int forget_one(const struct volume_row *v, void *arg)
 static int write_forget(struct decide *d, void *arg, struct err *e)
 {
     struct ask *a = arg;
-    struct forget x = {.engine = a->engine, .what = jstr(a->req, "volume"), .err = e};
+    struct forget x = {.engine = a->engine, .what = a->req.volume, .err = e};
     const int rc = volume_row_each(d->records, NULL, forget_one, &x, e);
     if (rc < 0)
         return rc;
@@ -284,7 +274,7 @@ static int write_forget(struct decide *d, void *arg, struct err *e)
     return 0;
 }
 
-void engine_forget(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+void engine_forget(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg)
 {
     ask(g, req, write_forget, NULL, reply, arg);
 }

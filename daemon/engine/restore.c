@@ -15,7 +15,8 @@ struct restore {
     struct engine *engine;
     engine_reply_fn *reply;
     void *arg;
-    json_t *req;
+    struct request_args req;
+    bool target_is_block;
     struct operation op; /* of the backup: the source */
     struct native_row native;
     bool has_native;
@@ -34,7 +35,7 @@ static void restore_end(struct restore *r, const struct err *e)
     json_decref(r->answer);
     operation_clear(&r->op);
     native_row_clear(&r->native);
-    json_decref(r->req);
+    request_args_clear(&r->req);
     free(r);
 }
 
@@ -61,7 +62,7 @@ static int pick_op(const struct operation *op, void *arg)
 static int find_source(struct restore *r, struct err *e)
 {
     struct engine *g = r->engine;
-    const char *backup = jstr(r->req, "backup"), *volume = jstr(r->req, "volume");
+    const char *backup = r->req.backup, *volume = r->req.volume;
     struct pick p = {volume, &r->op, 0, false};
     struct operation_filter f = {.parent = backup};
     CLEANUP(backup_clear) struct backup b;
@@ -81,7 +82,7 @@ static int find_source(struct restore *r, struct err *e)
         err_set(e, ERR_USAGE, 0, "backup %s has %u volumes; name one", backup, p.n);
         return err_hint(e, "name it: %s/VOLUME; `snapferry describe %s` lists them", backup, backup);
     }
-    if (!backup_state_terminal(b.state) && !jbool(r->req, "allow_incomplete")) {
+    if (!backup_state_terminal(b.state) && !r->req.allow_incomplete) {
         err_set(e, ERR_BUSY, 0, "backup %s is still %s", backup, backup_state_name(b.state));
         return err_hint(e, "--allow-incomplete restores a volume of it that is Completed already (AO-14)");
     }
@@ -90,19 +91,11 @@ static int find_source(struct restore *r, struct err *e)
 
 /* ---- records ---- */
 
-static bool is_ranged(const json_t *req)
-{
-    return json_is_integer(json_object_get(req, "offset")) || json_is_integer(json_object_get(req, "length"));
-}
-
 /* A native snapshot is cloned as a whole: what is to be compared with something is compared with the repository's
  * contents, by their hashes. */
-static const char *only_of_repository(const json_t *req)
+static const char *only_of_repository(const struct request_args *req)
 {
-    return jbool(req, "verify")         ? "--verify"
-           : jbool(req, "differential") ? "--differential"
-           : is_ranged(req)             ? "a range"
-                                        : NULL;
+    return req->verify ? "--verify" : req->differential ? "--differential" : request_is_ranged(req) ? "a range" : NULL;
 }
 
 static bool same_volume(const struct restore *r, const char *target)
@@ -117,7 +110,7 @@ static int write_restore(struct restore *r, struct err *e)
     const char *why = r->why;
     CLEANUP(backup_clear) struct backup b;
     CLEANUP(operation_clear) struct operation op;
-    const char *target = jstr(r->req, "target");
+    const char *target = r->req.target;
     const struct mover_result *result = &r->op.result;
     const bool native = from == FROM_NATIVE;
     struct cfg_policy p = {.effective = NULL};
@@ -146,19 +139,19 @@ static int write_restore(struct restore *r, struct err *e)
     str_set(&policy.repository, r->op.policy->repository);
     str_set(&policy.mover, native ? "" : r->op.policy->mover);
     policy_take(&op.policy, policy_make(&policy));
-    class_desc_take(&op.own, class_for_path(g->cfg, target, jbool(r->req, "target_is_block")));
+    class_desc_take(&op.own, class_for_path(g->cfg, target, r->target_is_block));
     op.kind = KIND_RESTORE;
     str_set(&op.of, r->op.id);
     op.from = from;
     str_set(&op.why, why);
     str_set(&op.target_name, target);
     op.size = native ? r->native.native->size : result->total >= 0 ? result->total : jint(r->op.exposure, "size");
-    op.overwrite = jbool(r->req, "overwrite");
-    op.verify = jbool(r->req, "verify");
-    op.differential = jbool(r->req, "differential");
-    op.ranged = is_ranged(r->req);
-    op.offset = jint(r->req, "offset");
-    op.length = jint(r->req, "length");
+    op.overwrite = r->req.overwrite;
+    op.verify = r->req.verify;
+    op.differential = r->req.differential;
+    op.ranged = request_is_ranged(&r->req);
+    op.offset = r->req.offset > 0 ? r->req.offset : 0;
+    op.length = r->req.length > 0 ? r->req.length : 0;
     if (op.ranged && op.offset >= op.size)
         return err_set(e, ERR_USAGE, EINVAL, "offset %lld is beyond the end: the volume has %lld bytes",
                        (long long)op.offset, (long long)op.size);
@@ -211,8 +204,7 @@ static bool in_repository(const struct restore *r)
 static bool target_takes(const struct restore *r)
 {
     CLEANUP(class_desc_unrefp)
-    const struct class_desc *to =
-        class_for_path(r->engine->cfg, jstr(r->req, "target"), jbool(r->req, "target_is_block"));
+    const struct class_desc *to = class_for_path(r->engine->cfg, r->req.target, r->target_is_block);
     const struct class_desc *from = r->native.klass;
     const struct driver *d = driver_by_name(to->driver);
     return d && d->target_from_native && !strcmp(to->driver, from->driver) && !strcmp(to->plugin, from->plugin);
@@ -229,10 +221,9 @@ static void record(struct restore *r, enum restore_from from, const char *why)
 {
     r->from = from;
     snprintf(r->why, sizeof r->why, "%s", why);
-    if (jbool(r->req, "check")) { /* only whether it could be done */
+    if (r->req.check) { /* only whether it could be done */
         const struct err fine = ERR_INIT;
-        r->answer = json_pack("{s:s,s:s,s:s}", "target", jstr(r->req, "target"), "from", restore_from_name(from), "why",
-                              r->why);
+        r->answer = json_pack("{s:s,s:s,s:s}", "target", r->req.target, "from", restore_from_name(from), "why", r->why);
         restore_end(r, &fine);
         return;
     }
@@ -242,7 +233,7 @@ static void record(struct restore *r, enum restore_from from, const char *why)
 static void refuse(struct restore *r, const struct err *e)
 {
     r->refused = *e;
-    if (r->native_missing && !jbool(r->req, "check"))
+    if (r->native_missing && !r->req.check)
         engine_request(r->engine, write_rows, note_missing_ended, r);
     else
         restore_end(r, e);
@@ -250,10 +241,9 @@ static void refuse(struct restore *r, const struct err *e)
 
 static void decide(struct restore *r, bool native_ok, const char *native_why)
 {
-    const char *from = jstr(r->req, "from");
     struct err e = ERR_INIT;
-    const bool want_native = !strcmp(from, "native"), want_repo = !strcmp(from, "repository");
-    const char *only = only_of_repository(r->req);
+    const bool want_native = r->req.from == FROM_NATIVE, want_repo = r->req.from == FROM_REPOSITORY;
+    const char *only = only_of_repository(&r->req);
     if (only && r->op.result.stored) {
         err_set(&e, ERR_USAGE, ENOTSUP,
                 "%s was stored by a mover plugin, which restores it as a whole: %s is not possible", r->op.volume->name,
@@ -308,7 +298,7 @@ static void look_at_native(struct restore *r)
                     r->native.state != NATIVE_CREATING && !is_none(r->native.native);
     if (r->has_native && !r->native.native->crash_consistent && !strcmp(r->native.driver, "device"))
         r->has_native = false; /* a raw device has no snapshot: what it holds now is not the backup */
-    if (!r->has_native || !strcmp(jstr(r->req, "from"), "repository") || only_of_repository(r->req)) {
+    if (!r->has_native || r->req.from == FROM_REPOSITORY || only_of_repository(&r->req)) {
         decide(r, false, "no native snapshot of this backup is retained");
         return;
     }
@@ -336,18 +326,18 @@ static void target_seen(struct step_result *s, void *arg)
 {
     struct restore *r = arg;
     struct err e = s->err;
-    if (!e.cls && jbool(r->req, "new") && jbool(s->out, "exists"))
-        err_plain(&e, ERR_TARGET, EEXIST, "%s exists, and --new was asked for", jstr(r->req, "target"));
-    if (!e.cls && jbool(s->out, "exists") && !jbool(s->out, "block") && !jbool(r->req, "overwrite") &&
-        !jbool(r->req, "differential") && !is_ranged(r->req)) {
-        err_plain(&e, ERR_TARGET, EEXIST, "%s exists", jstr(r->req, "target"));
+    if (!e.cls && r->req.only_new && jbool(s->out, "exists"))
+        err_plain(&e, ERR_TARGET, EEXIST, "%s exists, and --new was asked for", r->req.target);
+    if (!e.cls && jbool(s->out, "exists") && !jbool(s->out, "block") && !r->req.overwrite && !r->req.differential &&
+        !request_is_ranged(&r->req)) {
+        err_plain(&e, ERR_TARGET, EEXIST, "%s exists", r->req.target);
         err_hint(&e, "--overwrite replaces it when the restore is complete, another name leaves it alone");
     }
     if (e.cls) {
         restore_end(r, &e);
         return;
     }
-    jset_bool(r->req, "target_is_block", jbool(s->out, "block"));
+    r->target_is_block = jbool(s->out, "block");
     look_at_native(r);
 }
 
@@ -355,7 +345,7 @@ static void target_seen(struct step_result *s, void *arg)
 static int map_target(struct restore *r, struct err *e)
 {
     const char *own = r->op.own->name, *name = r->op.volume->name;
-    const char *to = jstr(jobj(r->req, "class_map"), own), *slash = strrchr(name, '/');
+    const char *to = request_class_for(&r->req, own), *slash = strrchr(name, '/');
     const struct cfg_class *k = to[0] ? cfg_class(r->engine->cfg, to) : NULL;
     char path[VOLUME_NAME_MAX];
     if (!to[0]) {
@@ -366,42 +356,41 @@ static int map_target(struct restore *r, struct err *e)
         return err_set(e, ERR_USAGE, 0, "storage class \"%s\" %s", to,
                        k ? "has no directory as target" : "does not exist");
     snprintf(path, sizeof path, "%s/%s", k->target, slash ? slash + 1 : name);
-    jset_str(r->req, "target", path);
-    return 0;
+    return str_set(&r->req.target, path) < 0 ? err_nomem(e) : 0;
 }
 
-void engine_submit_restore(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+void engine_submit_restore(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg)
 {
     struct restore *r = calloc(1, sizeof *r);
     struct err e = ERR_INIT;
-    const char *from = jstr(req, "from"), *target = jstr(req, "target");
+    const char *target = req->target;
     if (!r) {
         err_nomem(&e);
         reply(NULL, &e, arg);
         return;
     }
-    *r = (struct restore){.engine = g, .reply = reply, .arg = arg, .req = json_deep_copy(req)};
+    *r = (struct restore){.engine = g, .reply = reply, .arg = arg};
     operation_init(&r->op);
     native_row_init(&r->native);
-    if (g->stopping)
+    if (request_args_copy(&r->req, req) < 0)
+        err_nomem(&e);
+    else if (g->stopping)
         err_set(&e, ERR_BUSY, 0, "the daemon is stopping and takes no new work");
-    else if (!target[0] && jobj(r->req, "class_map") && find_source(r, &e) == 0)
+    else if (!target[0] && req->class_map && find_source(r, &e) == 0)
         map_target(r, &e);
     else if (!e.cls && target[0] != '/')
         err_set(&e, ERR_USAGE, 0, "the restore target \"%s\" must be an absolute path", target);
-    else if (!e.cls && from[0] && strcmp(from, "auto") && strcmp(from, "native") && strcmp(from, "repository"))
-        err_set(&e, ERR_USAGE, 0, "--from is auto, native or repository, not \"%s\"", from);
-    else if (!e.cls && json_is_integer(json_object_get(r->req, "length")) && jint(r->req, "length") <= 0)
+    else if (!e.cls && req->length == 0)
         err_set(&e, ERR_USAGE, EINVAL, "the length of a range is at least one byte");
-    else if (!e.cls && jbool(r->req, "new") && (jbool(r->req, "differential") || is_ranged(r->req)))
+    else if (!e.cls && r->req.only_new && (r->req.differential || request_is_ranged(&r->req)))
         err_set(&e, ERR_USAGE, EINVAL, "--new has nothing that --differential or a range could leave as it is");
-    else if (!e.cls && !strcmp(from, "native") && only_of_repository(r->req))
+    else if (!e.cls && req->from == FROM_NATIVE && only_of_repository(&r->req))
         err_set(&e, ERR_USAGE, EINVAL,
                 "%s is done with the repository's contents: --from native is not possible with it",
-                only_of_repository(r->req));
+                only_of_repository(&r->req));
     else if (!e.cls)
         find_source(r, &e);
-    CLEANUP_JSON json_t *in = json_pack("{s:s}", "path", jstr(r->req, "target"));
+    CLEANUP_JSON json_t *in = json_pack("{s:s}", "path", r->req.target);
     if (!e.cls && step_start(g->steps, "look at the target", step_look_target, in, 60, target_seen, r, NULL, &e) == 0)
         return;
     restore_end(r, &e);

@@ -374,11 +374,11 @@ static void replaced_written(const struct err *e, void *arg)
     ask_page(s);
 }
 
-void engine_scan(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+void engine_scan(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg)
 {
     struct scan *s = calloc(1, sizeof *s);
     struct err e = ERR_INIT;
-    const char *name = jstr(req, "repository");
+    const char *name = req->repository;
     const struct cfg_repository *only = cfg_repository_at(g->cfg, 0);
     if (!name[0] && only && !cfg_repository_at(g->cfg, 1))
         name = only->name;
@@ -388,13 +388,13 @@ void engine_scan(struct engine *g, const json_t *req, engine_reply_fn *reply, vo
             reply(NULL, &e, arg);
         return;
     }
-    const char *ours = cfg_daemon(g->cfg)->node_name, *node = jstr(req, "node");
+    const char *ours = cfg_daemon(g->cfg)->node_name, *node = req->node;
     *s = (struct scan){.engine = g,
                        .reply = reply,
                        .arg = arg,
                        .foreign = node[0] && strcmp(node, ours) != 0,
-                       .remove = jbool(req, "remove_stale"),
-                       .periodic = jbool(req, "periodic"),
+                       .remove = req->remove_stale,
+                       .periodic = req->periodic,
                        .records = true,
                        .there = json_object(),
                        .provisional = json_array(),
@@ -402,7 +402,7 @@ void engine_scan(struct engine *g, const json_t *req, engine_reply_fn *reply, vo
     snprintf(s->repository, sizeof s->repository, "%s", name);
     snprintf(s->node, sizeof s->node, "%s", node[0] ? node : ours);
     s->recorded_ns = repository_recorded_ns(g, name);
-    if (jbool(req, "replaced"))
+    if (req->replaced)
         engine_request(g, write_replaced, replaced_written, s);
     else
         ask_page(s);

@@ -16,7 +16,7 @@ struct submit {
     struct engine *engine;
     engine_reply_fn *reply;
     void *arg;
-    json_t *req;
+    struct request_args req;
     struct cfg *cfg; /* the one it was asked under */
     char job[128];
     bool begun; /* the job is to be run: if that is not possible, its run has failed */
@@ -31,7 +31,7 @@ static void submit_free(struct submit *s)
 {
     if (!s)
         return;
-    json_decref(s->req);
+    request_args_clear(&s->req);
     json_decref(s->skipped);
     json_decref(s->missing);
     json_decref(s->classes);
@@ -52,8 +52,8 @@ static void start_failed(struct submit *s, const struct err *why)
 {
     struct err e = ERR_INIT;
     count_start_failed(&s->engine->d, s->job);
-    if (schedule_failed(s->engine->schedule, s->job, jint(s->req, "planned_ns"), why, reason_passes(why), s->missing,
-                        now_ns(), &e) < 0)
+    if (schedule_failed(s->engine->schedule, s->job, s->req.planned_ns, why, reason_passes(why), s->missing, now_ns(),
+                        &e) < 0)
         log_warning("job \"%s\": %s", s->job, e.msg);
     jobs_record(s->engine);
 }
@@ -78,15 +78,10 @@ static bool is_pattern(const char *s)
 static bool wanted(const struct submit *s, const char *name)
 {
     const struct cfg_job *j = s->job[0] ? cfg_job(s->cfg, s->job) : NULL;
-    const json_t *v;
-    size_t i;
     if (j)
         return cfg_job_has(s->cfg, j, name);
-    json_array_foreach(jarr(s->req, "volumes"), i, v)
-    {
-        const char *text = json_string_value(v);
-        if (!text)
-            continue;
+    for (unsigned i = 0; i < s->req.volumes.n; i++) {
+        const char *text = s->req.volumes.v[i];
         if (!strncmp(text, "class:", 6)) {
             const struct cfg_class *k = cfg_class_of(s->cfg, name);
             if (k && !strcmp(k->name, text + 6))
@@ -179,9 +174,9 @@ static int add_operation(struct submit *s, const char *backup, const json_t *vol
         return rc;
     }
     policy_from_cfg(&policy, &p);
-    if (json_object_get(s->req, "move-data"))
-        policy.move_data = jbool(s->req, "move-data");
-    if (jbool(s->req, "full"))
+    if (s->req.move_data)
+        policy.move_data = json_is_true(s->req.move_data);
+    if (s->req.full)
         policy.full = true;
     /* A raw device has no snapshot that could be retained, or be all there is. */
     bool raw = !strcmp(k->driver, "device");
@@ -226,8 +221,8 @@ static int add_operation(struct submit *s, const char *backup, const json_t *vol
     op.state = OP_QUEUED;
     op.kind = KIND_BACKUP;
     str_set(&op.job, s->job);
-    str_set(&op.description, jstr(s->req, "description"));
-    op.debug = jbool(s->req, "debug");
+    str_set(&op.description, s->req.description);
+    op.debug = s->req.debug;
     volume_desc_take(&op.volume, volume_desc_from_json(volume));
     rc = operation_add(s->engine->records, &op, e);
     if (rc < 0)
@@ -294,10 +289,10 @@ static int write_records(struct decide *d, void *arg, struct err *e)
     b.state = BACKUP_QUEUED;
     b.kind = KIND_BACKUP;
     str_set(&b.job, s->job);
-    b.origin = jint(s->req, "planned_ns") ? ORIGIN_TIMER : ORIGIN_REQUEST;
-    b.caught_up = jbool(s->req, "caught_up");
-    b.planned_ns = jint(s->req, "planned_ns");
-    str_set(&b.description, jstr(s->req, "description"));
+    b.origin = s->req.planned_ns ? ORIGIN_TIMER : ORIGIN_REQUEST;
+    b.caught_up = s->req.caught_up;
+    b.planned_ns = s->req.planned_ns;
+    str_set(&b.description, s->req.description);
     int rc = add_operations(s, b.id, ops, ids, e);
     if (rc < 0)
         return rc;
@@ -307,7 +302,7 @@ static int write_records(struct decide *d, void *arg, struct err *e)
     rc = backup_add(g->records, &b, e);
     /* In the same transaction: a crash can neither lose the run nor have it twice. */
     if (rc == 0 && s->job[0])
-        rc = schedule_ran(g->schedule, s->job, jint(s->req, "planned_ns"), b.id, s->missing, now_ns(), e);
+        rc = schedule_ran(g->schedule, s->job, s->req.planned_ns, b.id, s->missing, now_ns(), e);
     if (rc < 0)
         return rc;
     plan_crash_point(d, "engine-submitted");
@@ -360,7 +355,7 @@ static void volumes_seen(struct step_result *r, void *arg)
     engine_request(s->engine, write_records, records_written, s);
 }
 
-void engine_submit_backup(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+void engine_submit_backup(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg)
 {
     struct submit *s = calloc(1, sizeof *s);
     struct err e = ERR_INIT;
@@ -374,12 +369,13 @@ void engine_submit_backup(struct engine *g, const json_t *req, engine_reply_fn *
     *s = (struct submit){.engine = g,
                          .reply = reply,
                          .arg = arg,
-                         .req = json_deep_copy(req),
                          .cfg = cfg_ref(g->cfg),
                          .skipped = json_array(),
                          .missing = json_array()};
-    snprintf(s->job, sizeof s->job, "%s", jstr(req, "job"));
-    if (g->stopping)
+    snprintf(s->job, sizeof s->job, "%s", req->job);
+    if (request_args_copy(&s->req, req) < 0)
+        err_nomem(&e);
+    else if (g->stopping)
         err_set(&e, ERR_BUSY, 0, "the daemon is stopping and takes no new work");
     else if (s->job[0]) {
         const struct cfg_job *j = cfg_job(s->cfg, s->job);
@@ -388,19 +384,17 @@ void engine_submit_backup(struct engine *g, const json_t *req, engine_reply_fn *
             nearest_hint(&e, cfg_near_job(s->cfg, s->job), "`snapferry check-config` lists the jobs");
         } else if (!cfg_node_matches(j->only_on_node, cfg_daemon(s->cfg)->node_name))
             err_set(&e, ERR_USAGE, 0, "job \"%s\" is for other nodes (only-on-node)", s->job);
-        else if (jbool(req, "from_timer"))
+        else if (req->from_timer)
             err_set(&e, ERR_BUSY, 0, "the daemon runs job \"%s\" by itself: a timer of an earlier version does nothing",
                     s->job);
-        s->begun = !e.cls || jint(req, "planned_ns");
+        s->begun = !e.cls || req->planned_ns;
         for (unsigned i = 0; !e.cls && j->volumes && j->volumes[i]; i++)
             ask_all(s, classes, j->volumes[i], &e);
     } else {
-        const json_t *v;
-        size_t i;
-        if (json_array_size(jarr(req, "volumes")) == 0)
+        if (!req->volumes.n)
             err_set(&e, ERR_USAGE, 0, "a backup needs volumes or a job");
-        json_array_foreach(jarr(req, "volumes"), i, v) if (!e.cls)
-            ask_all(s, classes, json_is_string(v) ? json_string_value(v) : "", &e);
+        for (unsigned i = 0; !e.cls && i < req->volumes.n; i++)
+            ask_all(s, classes, req->volumes.v[i], &e);
     }
     CLEANUP_JSON json_t *in = json_pack("{s:O}", "classes", classes);
     if (!e.cls && step_start(g->steps, "look for volumes", step_volumes, in, 120, volumes_seen, s, NULL, &e) == 0)

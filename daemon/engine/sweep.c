@@ -261,9 +261,11 @@ static void rebuild(struct engine *g)
     const struct cfg_repository *r;
     g->news.created = g->news.recovered = false;
     for (unsigned i = 0; (r = cfg_repository_at(g->cfg, i)); i++) {
-        CLEANUP_JSON json_t *req = json_pack("{s:s}", "repository", r->name);
+        CLEANUP(request_args_clear) struct request_args req;
+        request_args_init(&req);
+        str_set(&req.repository, r->name);
         if (!strcmp(r->type, "filesystem"))
-            engine_scan(g, req, NULL, NULL);
+            engine_scan(g, &req, NULL, NULL);
     }
 }
 
@@ -335,10 +337,11 @@ static void leftovers_done(struct step_result *s, void *arg)
 /* ---- what was kept for inspection and is released ---- */
 
 /* What is left of it is a native snapshot as any other one: it is judged now, and not with the next sweep. */
-static void judge_released(struct engine *g)
+static void judge_all(struct engine *g)
 {
-    CLEANUP_JSON json_t *all = json_object();
-    engine_native_prune(g, all, NULL, NULL);
+    CLEANUP(request_args_clear) struct request_args all;
+    request_args_init(&all);
+    engine_native_prune(g, &all, NULL, NULL);
 }
 
 static int write_kept_removed(struct decide *d, void *arg, struct err *e)
@@ -356,7 +359,7 @@ static void kept_recorded(const struct err *e, void *arg)
     g->kept_running = false;
     json_take(&g->kept_out, NULL);
     if (!e->cls)
-        judge_released(g);
+        judge_all(g);
 }
 
 static void kept_undone(struct step_result *s, void *arg)
@@ -384,7 +387,7 @@ void sweep_released(struct engine *g)
 {
     sweep_kept(g);
     if (!g->kept_running)
-        judge_released(g);
+        judge_all(g);
 }
 
 static void room_seen(struct step_result *s, void *arg)
@@ -469,10 +472,8 @@ void sweep_storage(struct engine *g)
     g->orphans_ns = now_ns();
     /* Ages pass and pools fill without a backup: what is retained is looked at here too (RS-24, RS-30). */
     uint64_t natives = 0;
-    if (native_row_count(g->records, NULL, &natives, NULL) == 0 && natives > 0) {
-        CLEANUP_JSON json_t *all = json_object();
-        engine_native_prune(g, all, NULL, NULL);
-    }
+    if (native_row_count(g->records, NULL, &natives, NULL) == 0 && natives > 0)
+        judge_all(g);
     for (unsigned i = 0; (k = cfg_class_at(g->cfg, i)); i++) {
         struct cfg_policy p = {.effective = NULL};
         if (!driver_by_name(k->driver))

@@ -43,8 +43,8 @@ struct engine {
     unsigned ticks, rows, serial, replies_pending;
     bool late, refuse_reload;
     unsigned calls;
-    json_t *last; /* the last request */
-    size_t big;   /* status carries a text of this length */
+    struct request_args last; /* the last request */
+    size_t big;               /* status carries a text of this length */
 };
 
 static int64_t standin_now(void)
@@ -99,12 +99,13 @@ static int standin_later_done(sd_event_source *s, uint64_t usec, void *arg)
 }
 
 /* Takes the answer over; at once, or 30 ms later. */
-static void standin_reply(struct engine *g, const json_t *req, json_t *answer, const struct err *e,
+static void standin_reply(struct engine *g, const struct request_args *req, json_t *answer, const struct err *e,
                           engine_reply_fn *reply, void *arg)
 {
     g->calls++;
-    json_decref(g->last);
-    g->last = req ? json_deep_copy(req) : NULL;
+    request_args_clear(&g->last);
+    if (req)
+        request_args_copy(&g->last, req);
     struct standin_later *l = g->late ? calloc(1, sizeof *l) : NULL;
     if (!l) {
         reply(e ? NULL : answer, e, arg);
@@ -237,18 +238,20 @@ static int standin_tick(sd_event_source *s, uint64_t usec, void *arg)
 
 /* ---- requests ---- */
 
-void engine_submit_backup(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+void engine_submit_backup(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg)
 {
     struct err e = ERR_INIT;
     const json_t *v;
     size_t i;
     char id[64];
-    snprintf(id, sizeof id, "%s-20261121T0200%02u-%04x", *jstr(req, "job") ? jstr(req, "job") : "manual",
-             g->serial % 60, g->serial + 1);
+    snprintf(id, sizeof id, "%s-20261121T0200%02u-%04x", *req->job ? req->job : "manual", g->serial % 60,
+             g->serial + 1);
     g->serial++;
-    json_t *ops = json_array(), *skipped = json_array(), *volumes = json_object_get(req, "volumes");
+    json_t *ops = json_array(), *skipped = json_array(), *volumes = json_array();
+    for (unsigned k = 0; k < req->volumes.n; k++)
+        json_array_append_new(volumes, json_string(req->volumes.v[k]));
     json_t *job = json_pack("[s]", "vg0/job");
-    json_array_foreach(volumes ? volumes : job, i, v)
+    json_array_foreach(req->volumes.n ? volumes : job, i, v)
     {
         const char *name = json_string_value(v);
         if (!strncmp(name, "no", 2)) {
@@ -263,8 +266,7 @@ void engine_submit_backup(struct engine *g, const json_t *req, engine_reply_fn *
         }
     }
     if (!e.cls) {
-        standin_add(g, ROW_BACKUP, id, "", "", "Moving",
-                    json_pack("{s:s,s:s}", "kind", "backup", "job", jstr(req, "job")));
+        standin_add(g, ROW_BACKUP, id, "", "", "Moving", json_pack("{s:s,s:s}", "kind", "backup", "job", req->job));
         json_array_foreach(ops, i, v)
         {
             char vid[32];
@@ -278,10 +280,11 @@ void engine_submit_backup(struct engine *g, const json_t *req, engine_reply_fn *
     }
     json_t *answer = json_pack("{s:s,s:o,s:o}", "backup", id, "operations", ops, "skipped", skipped);
     json_decref(job);
+    json_decref(volumes);
     standin_reply(g, req, answer, e.cls ? &e : NULL, reply, arg);
 }
 
-void engine_submit_restore(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+void engine_submit_restore(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg)
 {
     standin_reply(g, req,
                   json_pack("{s:s,s:s,s:s,s:s}", "restore", "restore-1", "operation", "down-restore-1.id-0", "from",
@@ -289,18 +292,18 @@ void engine_submit_restore(struct engine *g, const json_t *req, engine_reply_fn 
                   NULL, reply, arg);
 }
 
-void engine_submit_other(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+void engine_verify(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg)
 {
-    standin_reply(g, req, json_pack("{s:s,s:s}", "operation", "verify-1", "repository", jstr(req, "repository")), NULL,
-                  reply, arg);
+    standin_reply(g, req, json_pack("{s:s,s:s}", "operation", "verify-1", "repository", req->repository), NULL, reply,
+                  arg);
 }
 
-void engine_cancel(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+void engine_cancel(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg)
 {
     struct err e = ERR_INIT;
     struct backup b;
     json_t *answer = NULL;
-    if (backup_get(g->records, jstr(req, "id"), &b, &e) >= 0) {
+    if (backup_get(g->records, req->id, &b, &e) >= 0) {
         bool already = backup_state_terminal(b.state);
         answer = json_pack("{s:s,s:b,s:s}", "id", b.id, "already", (int)already, "state", backup_state_name(b.state));
         b.cancel = true;
@@ -311,58 +314,52 @@ void engine_cancel(struct engine *g, const json_t *req, engine_reply_fn *reply, 
     standin_reply(g, req, answer, e.cls ? &e : NULL, reply, arg);
 }
 
-void engine_delete(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+void engine_delete(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg)
 {
-    standin_reply(g, req,
-                  json_pack("{s:s,s:s,s:s}", "id", jstr(req, "id"), "operation", "admin-1", "state", "Deleting"), NULL,
+    standin_reply(g, req, json_pack("{s:s,s:s,s:s}", "id", req->id, "operation", "admin-1", "state", "Deleting"), NULL,
                   reply, arg);
 }
 
-void engine_retry(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+void engine_retry(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg)
 {
-    standin_reply(g, req,
-                  json_pack("{s:s,s:s,s:[]}", "backup", "retry-1", "retry_of", jstr(req, "backup"), "operations"), NULL,
+    standin_reply(g, req, json_pack("{s:s,s:s,s:[]}", "backup", "retry-1", "retry_of", req->backup, "operations"), NULL,
                   reply, arg);
 }
 
-void engine_hold(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+void engine_hold(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg)
 {
-    standin_reply(g, req, json_pack("{s:[s],s:O}", "held", jstr(req, "native"), "hold", json_object_get(req, "hold")),
-                  NULL, reply, arg);
+    standin_reply(g, req, json_pack("{s:[s],s:b}", "held", req->native, "hold", (int)req->hold), NULL, reply, arg);
 }
 
-void engine_native_prune(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+void engine_native_prune(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg)
 {
     standin_reply(g, req, json_pack("{s:[],s:i}", "natives", "started", 0), NULL, reply, arg);
 }
 
-void engine_expire(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+void engine_expire(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg)
 {
     standin_reply(g, req, json_pack("{s:s}", "operation", "admin-2"), NULL, reply, arg);
 }
 
-void engine_logs(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+void engine_logs(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg)
 {
     standin_reply(g, req, json_pack("{s:b}", "fetched", 0), NULL, reply, arg);
 }
 
-void engine_scan(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+void engine_scan(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg)
 {
     standin_reply(g, req, json_pack("{s:s}", "operation", "admin-3"), NULL, reply, arg);
 }
 
-void engine_detach(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+void engine_detach(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg)
 {
-    standin_reply(
-        g, req,
-        json_pack("{s:O,s:i,s:i}", "repository", json_object_get(req, "repository"), "backups", 0, "natives", 0), NULL,
-        reply, arg);
+    standin_reply(g, req, json_pack("{s:s,s:i,s:i}", "repository", req->repository, "backups", 0, "natives", 0), NULL,
+                  reply, arg);
 }
 
-void engine_forget(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+void engine_forget(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg)
 {
-    standin_reply(g, req, json_pack("{s:O,s:i}", "volume", json_object_get(req, "volume"), "forgotten", 1), NULL, reply,
-                  arg);
+    standin_reply(g, req, json_pack("{s:s,s:i}", "volume", req->volume, "forgotten", 1), NULL, reply, arg);
 }
 
 /* Names with everything that a terminal should not see, and long ones. */
@@ -388,16 +385,16 @@ static json_t *standin_volumes(const struct engine *g)
     return list;
 }
 
-void engine_volumes(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+void engine_volumes(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg)
 {
     standin_reply(g, req, json_pack("{s:o}", "volumes", standin_volumes(g)), NULL, reply, arg);
 }
 
-void engine_explain(struct engine *g, const json_t *req, engine_reply_fn *reply, void *arg)
+void engine_explain(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg)
 {
     standin_reply(g, req,
-                  json_pack("{s:s,s:s,s:[s],s:{s:{s:s,s:s}}}", "volume", jstr(req, "volume"), "mechanism", "native",
-                            "text", "It is protected.", "policy", "snapshots-to-retain", "value", "3", "origin",
+                  json_pack("{s:s,s:s,s:[s],s:{s:{s:s,s:s}}}", "volume", req->volume, "mechanism", "native", "text",
+                            "It is protected.", "policy", "snapshots-to-retain", "value", "3", "origin",
                             "[storage-class gold] /etc/snapferry/snapferry.ini:12"),
                   NULL, reply, arg);
 }
@@ -507,7 +504,7 @@ static void standin_free(struct engine *g)
     }
     records_close(g->records);
     cfg_free(g->cfg);
-    json_decref(g->last);
+    request_args_clear(&g->last);
 }
 
 #endif

@@ -58,14 +58,16 @@ static json_t *see_natives(const json_t *look)
 /* `retry`. *answer: a new reference. */
 static int submit_retry(const char *backup, const char *volume, json_t **answer, struct err *e)
 {
-    CLEANUP_JSON json_t *req = json_pack("{s:s,s:s}", "backup", backup, "volume", volume);
-    CLEANUP_JSON json_t *look = retry_look(&m.d, req, e);
+    CLEANUP_JSON json_t *look = retry_look(&m.d, backup, volume, e);
     *answer = NULL;
     if (!look)
         return -1;
-    json_object_set_new(req, "seen", see_natives(look));
+    CLEANUP_JSON json_t *found = json_pack("{s:o}", "natives", see_natives(look));
+    CLEANUP(step_answer_clear) struct step_answer seen;
+    step_answer_init(&seen);
+    step_answer_load(&seen, found);
     records_begin(m.records, NULL);
-    const int rc = retry_submit(&m.d, req, answer, e);
+    const int rc = retry_submit(&m.d, backup, volume, &seen, answer, e);
     if (rc < 0)
         records_rollback(m.records);
     else if (records_commit(m.records, NULL) < 0)

@@ -694,8 +694,8 @@ static void names_of_things(void **state)
     /* Verbs that change something get the whole id. */
     CLEANUP_JSON json_t *c = ask(f, fd, "{\"id\":1,\"verb\":\"hold\",\"args\":{\"native\":\"0b5e\"}}\n");
     assert_true(jbool(c, "ok"));
-    assert_string_equal(jstr(f->engine.last, "native"), "0b5e1234-0000-4000-8000-000000000001");
-    assert_true(jbool(f->engine.last, "hold"));
+    assert_string_equal(f->engine.last.native, "0b5e1234-0000-4000-8000-000000000001");
+    assert_true(f->engine.last.hold);
     close(fd);
 }
 

@@ -315,10 +315,8 @@ static void cmd_delete(void)
 {
     struct err e = ERR_INIT;
     json_t *answer = NULL;
-    CLEANUP_JSON json_t *req = json_pack("{s:s,s:b,s:b}", "id", word(1), "force", (int)has_word("force"), "even_kept",
-                                         (int)has_word("even-kept"));
     records_begin(m.records, NULL);
-    const int rc = delete_submit(&m.d, req, &answer, &e);
+    const int rc = delete_submit(&m.d, word(1), has_word("force"), has_word("even-kept"), &answer, &e);
     records_commit(m.records, NULL);
     if (rc < 0)
         show_error(&e);

@@ -242,9 +242,8 @@ static void play_delete(void)
     const struct native_row_filter natives = {.parent = x.id};
     bool held = false;
     native_row_each(m.records, &natives, note_held, &held, NULL);
-    CLEANUP_JSON json_t *req = json_pack("{s:s,s:b,s:b}", "id", x.id, "force", (int)force, "even_kept", (int)even_kept);
     records_begin(m.records, NULL);
-    const bool accepted = delete_submit(&m.d, req, &answer, &e) == 0;
+    const bool accepted = delete_submit(&m.d, x.id, force, even_kept, &answer, &e) == 0;
     if (records_commit(m.records, NULL) < 0)
         violated("the model", "a deletion cannot be recorded");
     json_decref(answer);

@@ -156,16 +156,21 @@ static int tear_down(void **state)
 /* ---- requests ---- */
 
 /* New reference is freed by the callee's caller: requests are copied. */
-static void request(struct fixture *x, void (*verb)(struct engine *, const json_t *, engine_reply_fn *, void *),
-                    json_t *req)
+static void request(struct fixture *x,
+                    void (*verb)(struct engine *, const struct request_args *, engine_reply_fn *, void *), json_t *req)
 {
-    verb(x->g, req, on_reply, NULL);
+    CLEANUP(request_args_clear) struct request_args args;
+    const bool held = jbool(req, "hold"); /* which of the verbs, and no argument */
+    json_object_del(req, "hold");
+    assert_int_equal(request_args_load(&args, req, NULL), 0);
+    args.hold = held;
+    verb(x->g, &args, on_reply, NULL);
     json_decref(req);
 }
 
 static void verify(struct fixture *x)
 {
-    request(x, engine_submit_other, json_pack("{s:s,s:i}", "kind", "verify", "read_percent", 1));
+    request(x, engine_verify, json_pack("{s:i}", "read_percent", 1));
 }
 
 /* One that waits, since its repository is not there; its id. */
@@ -448,9 +453,9 @@ static void only_the_bad_request_is_refused(void **state)
     verify(x);
     run_until(x, is_held, "the sync"); /* the others are of one turn */
     for (unsigned i = 0; i < 9; i++)
-        request(x, engine_submit_other, json_pack("{s:s,s:i}", "kind", "verify", "read_percent", i == 4 ? 77 : (int)i));
+        request(x, engine_verify, json_pack("{s:i}", "read_percent", i == 4 ? 77 : (int)i));
     /* What a row of its own refuses undoes nothing of the others. */
-    request(x, engine_submit_other, json_pack("{s:s,s:i}", "kind", "verify", "read_percent", 101));
+    request(x, engine_verify, json_pack("{s:i}", "read_percent", 101));
     faults.hold = false;
     wanted = 11;
     run_until(x, has_answers, "the answers");

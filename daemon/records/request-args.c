@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* request-args.c - see request-args.h */
+#include "daemon/records/request-args.h"
+
+#include "base/json.h"
+#include "daemon/records/table-impl.h"
+
+#include <errno.h>
+
+NAMES(request_from, "", "native", "repository", "auto"); /* those of restore_from_names, and one more */
+_Static_assert(COUNT(request_from_words) == FROMS + 1, "each value has a word");
+
+#define S struct request_args
+static const struct field_desc request_args_table[] = {
+    STR(id),
+    STR(backup),
+    STR(volume),
+    STR(native),
+    STR(repository),
+    STR(node),
+    STR(job),
+    FIELD(klass, "class", FIELD_STR),
+    STR(state),
+    STR(after),
+    STR(target),
+    STR(note),
+    STR(description),
+    FIELD(volumes, "volumes", FIELD_STRS),
+    ENUM(from, request_from),
+    BOOL(all),
+    BOOL(recorded),
+    BOOL(full),
+    BOOL(debug),
+    BOOL(from_timer),
+    BOOL(overwrite),
+    FIELD(only_new, "new", FIELD_BOOL),
+    BOOL(allow_incomplete),
+    BOOL(verify),
+    BOOL(differential),
+    BOOL(check),
+    BOOL(dry_run),
+    BOOL(explain),
+    BOOL(replaced),
+    BOOL(remove_stale),
+    BOOL(force),
+    BOOL(even_kept),
+    FIELD(move_data, "move-data", FIELD_JSON),
+    FIELD(wait, "wait", FIELD_JSON),
+    INT(limit),
+    INT(before),
+    BYTES(offset, .unset = -1),
+    BYTES(length, .unset = -1),
+    FIELD(read_percent, "read_percent", FIELD_REAL, .unset = 100),
+    FIELD(class_map, "class_map", FIELD_OBJECT),
+};
+static TABLE(request_args, "arguments", .keep_text = false);
+#undef S
+
+void request_args_init(struct request_args *a)
+{
+    fields_init(&request_args_fields, a);
+}
+
+void request_args_clear(struct request_args *a)
+{
+    fields_clear(&request_args_fields, a);
+}
+
+int request_args_copy(struct request_args *ret, const struct request_args *a)
+{
+    return fields_copy(&request_args_fields, ret, a);
+}
+
+int request_args_load(struct request_args *a, const json_t *doc, struct err *e)
+{
+    request_args_init(a);
+    if (fields_load(&request_args_fields, a, doc) < 0)
+        return err_nomem(e);
+    if (json_object_get(a->unknown, "from"))
+        return err_set(e, ERR_USAGE, 0, "--from is auto, native or repository, not \"%.64s\"", jstr(doc, "from"));
+    const char *key = json_object_iter_key(json_object_iter(a->unknown));
+    return key ? err_set(e, ERR_USAGE, EINVAL, "argument \"%.64s\" has the wrong type", key) : 0;
+}
+
+const char *request_class_for(const struct request_args *a, const char *own)
+{
+    return jstr(a->class_map, own);
+}
