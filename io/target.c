@@ -672,12 +672,27 @@ static int sync_directory(const struct target *t, struct err *e)
     return 0;
 }
 
+/* The kernel reports a failed writeback once, to whoever waits first; a sync that succeeds afterwards proves nothing.
+ */
+static int target_written_back(struct target *t, struct err *e)
+{
+    pthread_mutex_lock(&t->mu);
+    int sys = t->bad_sys;
+    uint64_t pos = t->bad_pos;
+    pthread_mutex_unlock(&t->mu);
+    if (!sys)
+        return 0;
+    return err_set(e, sys == ENOSPC || sys == EDQUOT ? ERR_NO_SPACE : ERR_TARGET, sys,
+                   "writeback near byte %" PRIu64 " of restore target %s failed", pos, t->path);
+}
+
 int target_sync(struct target *t, struct err *e)
 {
     if (fdatasync(t->fd) < 0)
         return err_set(e, errno == ENOSPC || errno == EDQUOT ? ERR_NO_SPACE : ERR_TARGET, errno,
                        "cannot sync restore target %s", t->path);
-    return target_present(t, e);
+    int rc = target_written_back(t, e);
+    return rc < 0 ? rc : target_present(t, e);
 }
 
 int target_finish(struct target *t, struct err *e)
@@ -697,13 +712,9 @@ int target_finish(struct target *t, struct err *e)
     if (fsync(t->fd) < 0)
         return err_set(e, errno == ENOSPC || errno == EDQUOT ? ERR_NO_SPACE : ERR_TARGET, errno,
                        "cannot sync restore target %s", t->path);
-    pthread_mutex_lock(&t->mu);
-    int sys = t->bad_sys;
-    uint64_t pos = t->bad_pos;
-    pthread_mutex_unlock(&t->mu);
-    if (sys)
-        return err_set(e, sys == ENOSPC || sys == EDQUOT ? ERR_NO_SPACE : ERR_TARGET, sys,
-                       "writeback near byte %" PRIu64 " of restore target %s failed", pos, t->path);
+    int written = target_written_back(t, e);
+    if (written < 0)
+        return written;
     /* Verification must read from the medium, not from the page cache. */
     posix_fadvise(t->fd, 0, 0, POSIX_FADV_DONTNEED);
     int rc = t->created ? sync_directory(t, e) : 0;

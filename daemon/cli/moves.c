@@ -273,14 +273,16 @@ static void print_restore(const struct options *o, const struct restore_result *
 
 static json_t *restore_json(const struct restore_result *t, const char *snapshot, const char *path, const char *target)
 {
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:o, s:s}",
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:o, "
+                     "s:s}",
                      "type", "result", "verb", "restore", "snapshot", snapshot, "path", path, "target", target,
                      "sizeBytes", (json_int_t)t->size, "fetchedBytes", (json_int_t)t->fetched_bytes, "writtenBytes",
                      (json_int_t)t->written_bytes, "zeroBytes", (json_int_t)t->zero_bytes, "punchedBytes",
                      (json_int_t)t->punched_bytes, "equalBytes", (json_int_t)t->equal_bytes, "verifiedBytes",
-                     (json_int_t)t->verified_bytes, "resumedBytes", (json_int_t)t->resumed_bytes, "contents",
-                     (json_int_t)t->contents, "seconds", t->seconds, "bytesPerSecond", per_second(t->size, t->seconds),
-                     "stages", stages_json(t->stages, t->n_stages), "bottleneck", t->bottleneck ? t->bottleneck : "");
+                     (json_int_t)t->verified_bytes, "resumedBytes", (json_int_t)t->resumed_bytes, "resumedFrom",
+                     (json_int_t)t->resumed_from, "contents", (json_int_t)t->contents, "seconds", t->seconds,
+                     "bytesPerSecond", per_second(t->size, t->seconds), "stages", stages_json(t->stages, t->n_stages),
+                     "bottleneck", t->bottleneck ? t->bottleneck : "");
 }
 
 /* Restores overwrite devices that are not in use without --force. */

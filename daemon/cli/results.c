@@ -82,6 +82,8 @@ static void restore_details(struct text *t, const json_t *r)
     put_item(t, r, "fetchedBytes", "fetched");
     put_item(t, r, "writtenBytes", "written");
     put_item(t, r, "zeroBytes", "of zeros");
+    if (jint(r, "resumedFrom") > 0)
+        put_text(t, "%sresumed at %s", t->len ? ", " : "", text_bytes((uint64_t)jint(r, "resumedFrom")));
 }
 
 static void verify_text(struct text *t, const json_t *r)

@@ -156,6 +156,7 @@ struct restore_opts {
 
 struct restore_result {
     uint64_t size, fetched_bytes, written_bytes, zero_bytes, punched_bytes, equal_bytes, verified_bytes, resumed_bytes;
+    uint64_t resumed_from; /* recorded position of the interrupted restore, in the object; 0: begun at the start */
     uint64_t contents, packs_read;
     double seconds;
     struct stage_time stages[STAGES_MAX];

@@ -5,7 +5,8 @@
  * The coordinator walks the object's parts: zeros are coalesced and punched or zeroed without a fetch; the rest is
  * passed to the fetcher, whose workers write with io_uring, out of order. From time to time everything is synced and
  * the position up to which the target is complete is recorded in the cache directory: an interrupted restore resumes
- * there, also one that was interrupted while it read the target back.
+ * there, also one that was interrupted while it read the target back. The record is not trusted: what is below the
+ * position is compared with the target by hash, so that what a power failure took is fetched and written again.
  *
  * Crash points: restore-noted (the position is durable), restore-written (all of the target is), restore-read-back.
  */
@@ -21,13 +22,17 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <openssl/sha.h>
 #include <string.h>
 #include <sys/stat.h>
 
-/* Data restored between two records of the position: by size, and by time if earlier. Each costs the time in which
- * the fetched contents are written and synced. */
-#define SYNC_BYTES (512ull << 20)
+/* Data restored between two records of the position: what takes SYNC_SECONDS at the pace of the last ones. The walk is
+ * far ahead of the workers, so that a time alone would never be seen. Each record costs the time in which the fetched
+ * contents are written and synced. */
+#define SYNC_BYTES_MIN (8ull << 20)
+#define SYNC_BYTES_MAX (512ull << 20)
 #define SYNC_SECONDS 10
+#define SYNC_GROWTH 4               /* at most, from one to the next: a long hole says nothing about the pace of data */
 #define COMPARE (64u << 10)         /* granularity of differential writes, bytes */
 #define CONTENT_LEN_MAX (64u << 20) /* longer contents are refused: no client writes them */
 #define BUFFERS_FEW 3               /* of a worker, before the number of workers is reduced */
@@ -314,6 +319,21 @@ static int put_zeros(struct restore *r, uint64_t pos, uint64_t len, struct err *
 
 /* ---- noting the position ---- */
 
+/* Of a device's name as it was given, without following links: its number, and names like /dev/dm-3, may be those of
+ * another device after a reboot. */
+static void device_key(const char *name, char *ret, size_t cap)
+{
+    char text[2 * 4096] = "";
+    uint8_t hash[SHA256_DIGEST_LENGTH];
+    if (name[0] != '/' && !getcwd(text, sizeof text / 2))
+        text[0] = '\0';
+    size_t n = strlen(text);
+    snprintf(text + n, sizeof text - n, "%s%s", name[0] == '/' ? "" : "/", name);
+    SHA256((const uint8_t *)text, strlen(text), hash);
+    snprintf(ret, cap, "device-%016llx%016llx", (unsigned long long)get_be64(hash),
+             (unsigned long long)get_be64(hash + 8));
+}
+
 /* A target has one state file, named after the target and not after the object: the next restore to it replaces the
  * file. */
 static void name_state(struct restore *r, const struct object_id *obj, const struct place *to, const struct stat *st)
@@ -324,7 +344,7 @@ static void name_state(struct restore *r, const struct object_id *obj, const str
         snprintf(r->state_head + strlen(r->state_head), sizeof r->state_head - strlen(r->state_head), " from %llu",
                  (unsigned long long)r->from);
     if (S_ISBLK(st->st_mode)) {
-        snprintf(place, sizeof place, "device-%lx", (unsigned long)st->st_rdev);
+        device_key(to->name, place, sizeof place);
     } else {
         /* The time of birth distinguishes a file from a later one with its inode number. */
         struct statx sx = {0};
@@ -375,6 +395,36 @@ static void note_position(const struct restore *r, uint64_t pos)
     }
 }
 
+struct noting {
+    uint64_t pos;    /* recorded */
+    double since;    /* when */
+    uint64_t stride; /* until the next one, bytes */
+};
+
+static void noting_begin(struct noting *n, const struct restore *r)
+{
+    *n = (struct noting){r->check_below > r->from ? r->check_below : r->from, mono_s(), SYNC_BYTES_MIN};
+}
+
+static int note_if_due(struct noting *n, struct restore *r, struct fetcher *f, uint64_t pos, struct err *e)
+{
+    if (pos <= n->pos || (pos - n->pos < n->stride && mono_s() - n->since < SYNC_SECONDS))
+        return 0;
+    int rc = fetcher_drain(f, e);
+    if (rc >= 0)
+        rc = target_sync(r->target, e);
+    if (rc < 0)
+        return rc;
+    note_position(r, pos);
+    const double now = mono_s(), took = now - n->since, bytes = (double)(pos - n->pos);
+    const uint64_t most = n->stride < SYNC_BYTES_MAX / SYNC_GROWTH ? n->stride * SYNC_GROWTH : SYNC_BYTES_MAX;
+    const double wanted = took > 0 ? bytes / took * SYNC_SECONDS : (double)most;
+    n->stride = wanted >= (double)most ? most : wanted > (double)SYNC_BYTES_MIN ? (uint64_t)wanted : SYNC_BYTES_MIN;
+    n->pos = pos;
+    n->since = now;
+    return 0;
+}
+
 /* ---- the coordinator ---- */
 
 static int parts_walk(struct restore *r, const struct object_id *obj, struct fetcher *f, uint64_t *length,
@@ -387,8 +437,9 @@ static int parts_walk(struct restore *r, const struct object_id *obj, struct fet
         rc = zeros_new(&zeros, CONTENT_LEN_MAX, e);
     if (rc >= 0 && r->from)
         rc = object_parts_seek(parts, r->from, e);
-    uint64_t zero_at = 0, zero_len = 0, synced = r->check_below > r->from ? r->check_below : r->from;
-    double synced_at = mono_s();
+    uint64_t zero_at = 0, zero_len = 0;
+    struct noting noting;
+    noting_begin(&noting, r);
     bool after_zero = false;
     *length = 0;
     while (rc >= 0) {
@@ -419,15 +470,8 @@ static int parts_walk(struct restore *r, const struct object_id *obj, struct fet
             zero_len = part.len;
             continue;
         }
-        if (rc >= 0 && part.start > synced &&
-            (part.start - synced >= SYNC_BYTES || mono_s() - synced_at >= SYNC_SECONDS)) {
-            rc = fetcher_drain(f, e);
-            if (rc >= 0)
-                rc = target_sync(r->target, e);
-            if (rc >= 0)
-                note_position(r, synced = part.start);
-            synced_at = mono_s();
-        }
+        if (rc >= 0)
+            rc = note_if_due(&noting, r, f, part.start, e);
         struct fetch_item it = {.compressed = part.id.compressed, .pos = part.start, .len = part.len};
         if (rc >= 0) {
             rc = repo_find(r->repo, &part.id.content, &it.entry, e);
@@ -717,8 +761,11 @@ static int restore_to(struct repo *repo, const struct object_id *obj, uint64_t s
         name_state(&r, obj, place, &st);
         noted = read_position(&r);
     }
-    if (noted > 0)
-        r.check_below = (uint64_t)noted;
+    if (noted > 0 && (uint64_t)noted > r.from) {
+        ret->resumed_from = r.check_below = (uint64_t)noted;
+        log_info("the restore to %s resumes at %llu of %llu bytes; what is below is compared with the target",
+                 place->name, (unsigned long long)r.check_below, (unsigned long long)r.to);
+    }
     unsigned workers = o->limits.workers;
     int rc = plan_memory(&r, memory, &workers, e);
     if (rc < 0)

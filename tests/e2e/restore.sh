@@ -16,7 +16,7 @@ sf "$R" backup "$WORK/image" --as t@h:/v --quiet --no-direct
 "$SNAPFERRY" -r "$R" --password-file "$WORK/password" restore latest "$WORK/out" --json >"$WORK/log" 2>"$WORK/err" &
 pid=$!
 noted() {
-    find "$CACHE" -name 'restore-*' ! -name '*.tmp' -exec grep -qE ' [1-9][0-9]*$' {} \; -print 2>/dev/null | grep -q .
+    find "$CACHE" -name 'restore-*' ! -name '*.tmp' -exec grep -qE ' [0-9]{9,}$' {} \; -print 2>/dev/null | grep -q .
 }
 for _ in $(seq 3000); do noted && break; kill -0 $pid 2>/dev/null || break; sleep 0.005; done
 kill -INT $pid; wait $pid; rc=$?
@@ -28,10 +28,10 @@ else
     expect "another snapshot does not continue there" 17 -- sf "$R" restore latest/volume.json "$WORK/out"
     # What was restored before the note is compared, not trusted; what lies behind it is written anyway.
     printf 'damage' | dd of="$WORK/out" bs=1M seek=1000 conv=notrunc status=none
-    printf 'damage' | dd of="$WORK/out" bs=1M seek=100 conv=notrunc status=none
+    printf 'damage' | dd of="$WORK/out" bs=1M seek=40 conv=notrunc status=none
     out=$(sf "$R" restore latest "$WORK/out" --json)
     check "the same command goes on: $(result resumedBytes <<<"$out") bytes were there" \
-        test "$(result resumedBytes <<<"$out")" -ge $((400 * MIB))
+        test "$(result resumedBytes <<<"$out")" -ge $((80 * MIB))
     check "the right bytes" cmp "$WORK/image" "$WORK/out"
     check "the note is gone" test -z "$(find "$CACHE" -name 'restore-*')"
     expect "a complete file is refused" 17 '[-][-]resume continues' -- sf "$R" restore latest "$WORK/out"
@@ -107,6 +107,21 @@ if is_root; then
     tr '\0' 'y' </dev/zero | dd of="$dev" bs=4096 seek=2000 count=3 iflag=fullblock conv=notrunc,fsync status=none
     out=$(sf "$R" restore latest "$dev" --differential --json)
     check "zeros that were overwritten are zeros again" cmp -n "$size" "$WORK/v" "$dev"
+
+    # Interrupted onto a device that has another number when it is back, as after a reboot: it is known by its name.
+    ln -s "$dev" "$WORK/name"
+    dd if=/dev/zero of="$dev" bs=1M count=24 conv=fsync status=none
+    SNAPFERRY_CRASH_AT=restore-written sf "$R" restore latest "$WORK/name" --verify --quiet 2>/dev/null
+    cp "$WORK/disk" "$WORK/disk2"
+    printf damage | dd of="$WORK/disk2" bs=1M seek=2 conv=notrunc status=none
+    dev2=$(loop_device "$WORK/disk2"); at_exit "losetup -d $dev2"
+    ln -sfn "$dev2" "$WORK/name"
+    out=$(cd "$WORK" && sf "$R" restore latest name --force --verify --json)
+    same "a device of another number: it resumes at what was recorded" "$(result resumedFrom <<<"$out")" "$size"
+    check "what has become other since is restored again" cmp -n "$size" "$WORK/v" "$dev2"
+    fetched=$(result fetchedBytes <<<"$out")
+    check "and only that: $fetched bytes" test "$fetched" -gt 0 -a "$fetched" -le $((4 * MIB))
+    check "the record is removed" test -z "$(find "$CACHE" -name 'restore-*')"
 
     mkdir "$WORK/tiny"
     mount -t tmpfs -o size=8m tmpfs "$WORK/tiny"; at_exit "umount -l $WORK/tiny"

@@ -71,6 +71,29 @@ reboot() {
         '0123456789abcdef0123456789abcdef') WHERE id = '$O' AND json_extract(doc, '$.identity.bootId') IS NOT NULL"
     starts "$1: the daemon after a reboot"
 }
+# target_ready FILE: other data, and some that is that of the volume; the same as $WORK/want is to be after a range.
+target_ready() {
+    random_file "$WORK/other" $((26 * MIB)) 83
+    dd if="$WORK/v.orig" of="$WORK/other" bs=1M skip=20 seek=20 count=2 conv=notrunc status=none
+    dd if="$WORK/other" of="$1" bs=1M conv=fsync status=none
+    cp "$WORK/other" "$WORK/want"
+    dd if="$WORK/v.orig" of="$WORK/want" bs=1000 skip=1000 seek=1000 count=17000 conv=notrunc status=none
+}
+# A slower restore, which has recorded a position when the machine goes down: it goes on from there.
+config_class images "$WORK/xfs" 'write-limit = 2MiB' 'retries = 20'
+check "reload" ask reload --wait --quiet
+target_ready "$DEV"
+begin --overwrite
+check "a slow restore has recorded a position" until_true 40 eval \
+    'find "$CACHE" -name "restore-device-*" ! -name "*.tmp" -exec grep -qE " [1-9][0-9]*$" {} \; -print | grep -q .'
+reboot "a slow restore"
+completed "a slow restore, over a reboot"
+from=$(doc "$O" | jq .result.resumedFrom)
+check "it went on from where it was: $from" test "$from" -gt $((8 * MIB))
+same "and fetched only what is above" "$(doc "$O" | jq .result.fetchedBytes)" $((24 * MIB - from))
+config_class images "$WORK/xfs" 'write-limit = 12MiB' 'retries = 20'
+check "reload again" ask reload --wait --quiet
+
 # once NAME: one of the things that can happen, by chance, at a point by chance.
 once() {
     local pid
@@ -82,14 +105,6 @@ once() {
     3) reboot "$1" ;;
     4) kill_mover; rm -rf "${CACHE:?}"/*; mkdir -p "$CACHE" ;; # with the position of the restore
     esac
-}
-# target_ready FILE: other data, and some that is that of the volume; the same as $WORK/want is to be after a range.
-target_ready() {
-    random_file "$WORK/other" $((26 * MIB)) 83
-    dd if="$WORK/v.orig" of="$WORK/other" bs=1M skip=20 seek=20 count=2 conv=notrunc status=none
-    dd if="$WORK/other" of="$1" bs=1M conv=fsync status=none
-    cp "$WORK/other" "$WORK/want"
-    dd if="$WORK/v.orig" of="$WORK/want" bs=1000 skip=1000 seek=1000 count=17000 conv=notrunc status=none
 }
 SEED=${SEED:-$(date +%s)}
 RANDOM=$SEED

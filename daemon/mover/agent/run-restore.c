@@ -45,6 +45,7 @@ static void restore_result_json(json_t *o, const struct job *j, const struct res
         {"equalBytes", t->equal_bytes},
         {"verifiedBytes", t->verified_bytes},
         {"resumedBytes", t->resumed_bytes},
+        {"resumedFrom", t->resumed_from},
         {"contents", t->contents},
         {"packsRead", t->packs_read},
     };
