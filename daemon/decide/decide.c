@@ -237,11 +237,17 @@ static bool take_row_event(struct decide *d, struct event *ev)
     return false;
 }
 
-static void take_request(struct decide *d, struct event *ev)
+/* False: there is more of it. */
+static bool take_request(struct decide *d, struct event *ev)
 {
-    unit_begin(d);
-    ev->err = (struct err)ERR_INIT;
+    if (!d->part) {
+        unit_begin(d);
+        ev->err = (struct err)ERR_INIT;
+    }
     const int rc = ev->request.write(d, ev->request.arg, &ev->err);
+    d->part = rc > 0 && !d->plan.failed ? ev : NULL;
+    if (d->part)
+        return false;
     if (rc < 0 && !ev->err.cls)
         err_set(&ev->err, ERR_GENERIC, -rc, "the request cannot be recorded");
     if (rc < 0)
@@ -249,6 +255,33 @@ static void take_request(struct decide *d, struct event *ev)
     if (!unit_end(d) && !ev->err.cls)
         ev->err = d->plan.err;
     plan_request_ended(d, ev);
+    return true;
+}
+
+static void event_taken(struct decide *d, struct event **at)
+{
+    struct event *ev = *at;
+    d->unit = ev;
+    d->unit_row = ev->row;
+    snprintf(d->unit_id, sizeof d->unit_id, "%s", ev->id);
+    *at = ev->next;
+    if (!ev->next)
+        d->events_end = at;
+    ev->next = NULL;
+    *d->taken_end = ev;
+    d->taken_end = &ev->next;
+}
+
+/* The next part of a request, before anything else is looked at. False: there is more of it. */
+static bool take_part(struct decide *d)
+{
+    struct event **at = &d->events;
+    while (*at != d->part)
+        at = &(*at)->next;
+    if (!take_request(d, *at))
+        return false;
+    event_taken(d, at);
+    return true;
 }
 
 /* Those of rows that are kept aside go on waiting. */
@@ -263,23 +296,16 @@ static unsigned take_events(struct decide *d, unsigned n)
             continue;
         }
         taken++;
-        if (ev->kind == EVENT_REQUEST) {
-            take_request(d, ev);
-        } else if (!take_row_event(d, ev)) {
-            at = &ev->next;
-            continue;
+        if (ev->kind != EVENT_REQUEST) {
+            if (!take_row_event(d, ev)) {
+                at = &ev->next;
+                continue;
+            }
+        } else if (!take_request(d, ev)) {
+            break;
         }
-        d->unit = ev;
-        d->unit_row = ev->row;
-        snprintf(d->unit_id, sizeof d->unit_id, "%s", ev->id);
-        *at = ev->next;
-        ev->next = NULL;
-        *d->taken_end = ev;
-        d->taken_end = &ev->next;
+        event_taken(d, at);
     }
-    while (*at)
-        at = &(*at)->next;
-    d->events_end = at;
     return taken;
 }
 
@@ -325,8 +351,12 @@ static void decide_rows(struct decide *d, unsigned n)
         plan_fail(d, &e);
         return;
     }
+    if (d->part && (!take_part(d) || --n == 0))
+        return;
     asides_due(d);
     const unsigned events = take_events(d, n);
+    if (d->part)
+        return;
     n = events <= n / 2 ? n - events : n / 2; /* many events do not keep rows from being looked at */
     board_mark_due(d->board, d->world.now_ns);
     queue_mark_next(d);
@@ -347,14 +377,36 @@ static void decide_rows(struct decide *d, unsigned n)
 
 void decide_turn(struct decide *d, unsigned n)
 {
-    d->turn++;
-    d->world.now_ns = d->world.clock();
+    if (!d->part) { /* else it is still the same turn: what it has planned for a row is not done */
+        d->turn++;
+        d->world.now_ns = d->world.clock();
+        if (!d->goes_on)
+            d->units = 0;
+        d->goes_on = false;
+    }
     d->in_turn = true;
-    if (!d->goes_on)
-        d->units = 0;
-    d->goes_on = false;
     decide_rows(d, n);
     d->in_turn = false;
+    d->in_flight = !d->part;
+}
+
+bool decide_pauses(const struct decide *d)
+{
+    return d->part != NULL;
+}
+
+bool request_goes_on(const struct decide *d)
+{
+    return d->part != NULL;
+}
+
+void decide_part_undo(struct decide *d)
+{
+    if (!d->part)
+        return;
+    records_savepoint_undo(d->records);
+    plan_cut(&d->plan, d->unit_acts);
+    d->part = NULL;
     d->in_flight = true;
 }
 
@@ -413,6 +465,7 @@ void decide_acted(struct decide *d)
 
 void decide_undone(struct decide *d)
 {
+    d->part = NULL; /* it begins anew */
     for (const struct event *ev = d->taken; ev; ev = ev->next)
         if (ev->kind != EVENT_REQUEST)
             apply_to_all(d, ev, true);

@@ -182,7 +182,9 @@ enum event_kind {
 /*
  * A request of a client, or what was found by looking. write() makes its changes in the transaction of a turn, with
  * functions that belong to one, and once more if that transaction cannot be committed. < 0: what it has changed,
- * counted and planned is undone, and nothing else. ended() is called once: when the changes are durable (e->cls
+ * counted and planned is undone, and nothing else. > 0: there is more, and it is called again in the same turn and
+ * transaction, so that others are answered between two parts of one that changes many rows; request_goes_on() tells
+ * whether it is such a call. ended() is called once: when the changes are durable (e->cls
  * ERR_NONE), or when they are not made; it may use the records and post events.
  */
 typedef int request_write_fn(struct decide *d, void *arg, struct err *e);
@@ -213,6 +215,8 @@ struct event *event_new(enum event_kind kind, enum row_kind row, const char *id)
 void event_free(struct event *ev);
 /* Adds it behind those that wait. Takes it over. */
 void event_post(struct decide *d, struct event *ev);
+/* For write(): what an earlier call has changed is still there. False: it begins anew. */
+bool request_goes_on(const struct decide *d);
 /* -ENOMEM: it was not posted, and ended() is not called. */
 int request_post(struct decide *d, const struct request *q);
 /* Whether one waits for a turn. */
@@ -331,6 +335,7 @@ struct decide {
     struct aside *asides;
     struct run_tally *tallies; /* of backups in Finalizing (backup.c) */
     struct strs again;         /* backups that are looked at again in the next turn */
+    struct event *part;        /* a request that has more to change: its unit is open, and it is called next */
     size_t unit_acts;          /* how many actions were planned before the unit */
     unsigned units;            /* of this turn */
     struct event *unit;        /* the last one: an event, NULL: a row */
@@ -366,6 +371,13 @@ void decide_turn(struct decide *d, unsigned n);
 bool decide_may_go_on(const struct decide *d);
 bool act_is_early(const struct act *a);
 void decide_go_on(struct decide *d);
+/*
+ * A request has changed a part of its rows: decide_turn() is called again in the same transaction, with the rest of the
+ * turn, and nothing is committed before. Until then the records are written by nobody else. decide_part_undo() drops
+ * what the request has changed so far: it waits again, and begins anew.
+ */
+bool decide_pauses(const struct decide *d);
+void decide_part_undo(struct decide *d);
 /* What was decided is durable: the plan's actions may be carried out, in order; the events are forgotten afterwards
  * (decide_acted()). */
 void decide_acted(struct decide *d);

@@ -177,6 +177,7 @@ void requests_refuse(struct decide *d, const struct err *e)
     struct event *first = NULL, **end = &first;
     if (d->unit && d->unit->kind == EVENT_REQUEST)
         d->unit = NULL;
+    d->part = NULL;
     d->events_end = &d->events;
     for (struct event *ev; (ev = *d->events_end);) {
         if (ev->kind != EVENT_REQUEST) {

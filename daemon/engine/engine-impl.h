@@ -116,6 +116,8 @@ void engine_turn(struct engine *g);
 void engine_turn_end(struct engine *g);
 /* Something is written to disk: no turn begins before that has ended. */
 bool engine_is_writing(const struct engine *g);
+/* Rows that a request decides about, or reads from disk, before clients are served again: some milliseconds. */
+#define ENGINE_PART 100
 /* To be recorded in the next turn (struct request). */
 void engine_request(struct engine *g, request_write_fn *write, request_ended_fn *ended, void *arg);
 /* The same for what nobody waits for: it will be found again if it cannot be recorded. `what` names it then, static.

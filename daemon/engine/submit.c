@@ -25,6 +25,13 @@ struct submit {
     size_t n_skipped, n_missing; /* before they are recorded */
     json_t *classes;             /* what the storage has answered */
     json_t *answer;
+    /* while it is written */
+    struct {
+        size_t klass, volume; /* where it is in the classes */
+        json_t *ops, *ids;    /* of those that are written */
+        json_t *seen;         /* volume id -> true */
+        char backup[192];
+    } at;
 };
 
 static void submit_free(struct submit *s)
@@ -36,6 +43,9 @@ static void submit_free(struct submit *s)
     json_decref(s->missing);
     json_decref(s->classes);
     json_decref(s->answer);
+    json_decref(s->at.ops);
+    json_decref(s->at.ids);
+    json_decref(s->at.seen);
     cfg_free(s->cfg);
     free(s);
 }
@@ -157,8 +167,7 @@ static void lack(struct submit *s, const char *name, const char *why)
     json_array_append(s->missing, json_array_get(s->skipped, json_array_size(s->skipped) - 1));
 }
 
-static int add_operation(struct submit *s, const char *backup, const json_t *volume, const struct cfg_class *k,
-                         json_t *ops, json_t *ids, struct err *e)
+static int add_operation(struct submit *s, const json_t *volume, const struct cfg_class *k, struct err *e)
 {
     CLEANUP(operation_clear) struct operation op;
     struct cfg_policy p = {.effective = NULL};
@@ -215,8 +224,8 @@ static int add_operation(struct submit *s, const char *backup, const json_t *vol
     }
     if (rc < 0)
         return rc;
-    str_setf(&op.id, "up-%s.%s", backup, id);
-    str_set(&op.parent, backup);
+    str_setf(&op.id, "up-%s.%s", s->at.backup, id);
+    str_set(&op.parent, s->at.backup);
     str_set(&op.volume_id, id);
     op.state = OP_QUEUED;
     op.kind = KIND_BACKUP;
@@ -227,8 +236,8 @@ static int add_operation(struct submit *s, const char *backup, const json_t *vol
     rc = operation_add(s->engine->records, &op, e);
     if (rc < 0)
         return rc;
-    json_array_append_new(ops, json_pack("{s:s,s:s}", "id", op.id, "volume", name));
-    json_array_append_new(ids, json_string(id));
+    json_array_append_new(s->at.ops, json_pack("{s:s,s:s}", "id", op.id, "volume", name));
+    json_array_append_new(s->at.ids, json_string(id));
     volume_note(&s->engine->d, op.volume, k->name, NULL, NULL);
     return 0;
 }
@@ -240,33 +249,38 @@ static void lists_cut(json_t *list, size_t n)
         json_array_remove(list, json_array_size(list) - 1);
 }
 
-static int add_operations(struct submit *s, const char *backup, json_t *ops, json_t *ids, struct err *e)
+static int add_volume(struct submit *s, const json_t *answer, const json_t *v, struct err *e)
 {
-    const json_t *a, *v;
-    size_t i, k;
-    CLEANUP_JSON json_t *seen = json_object();
-    json_array_foreach(s->classes, i, a)
-    {
-        json_array_foreach(jarr(a, "volumes"), k, v)
-        {
-            const char *name = jstr(v, "name"), *id = jstr(v, "id");
-            const struct cfg_class *own = cfg_class_of(s->cfg, name);
-            if (!own || strcmp(own->name, jstr(jobj(a, "class"), "name")) || !wanted(s, name) ||
-                json_object_get(seen, id))
-                continue;
-            if (!cfg_class_here(s->cfg, own)) {
-                skip(s, name, "its class is for other nodes (only-on-node)");
-                continue;
-            }
-            const size_t before = json_array_size(ids);
-            const int rc = add_operation(s, backup, v, own, ops, ids, e);
+    const char *name = jstr(v, "name"), *id = jstr(v, "id");
+    const struct cfg_class *own = cfg_class_of(s->cfg, name);
+    const size_t before = json_array_size(s->at.ids);
+    if (!own || strcmp(own->name, jstr(jobj(answer, "class"), "name")) != 0 || !wanted(s, name) ||
+        json_object_get(s->at.seen, id))
+        return 0;
+    if (!cfg_class_here(s->cfg, own)) {
+        skip(s, name, "its class is for other nodes (only-on-node)");
+        return 0;
+    }
+    const int rc = add_operation(s, v, own, e);
+    if (rc >= 0 && json_array_size(s->at.ids) > before)
+        json_object_set_new(s->at.seen, id, json_true());
+    return rc;
+}
+
+/* The next volumes of what the storage has answered. 1: there are more. */
+static int add_operations(struct submit *s, struct err *e)
+{
+    for (unsigned n = 0; s->at.klass < json_array_size(s->classes); s->at.klass++, s->at.volume = 0) {
+        const json_t *answer = json_array_get(s->classes, s->at.klass), *volumes = jarr(answer, "volumes");
+        for (; s->at.volume < json_array_size(volumes); s->at.volume++) {
+            if (n++ == ENGINE_PART)
+                return 1;
+            const int rc = add_volume(s, answer, json_array_get(volumes, s->at.volume), e);
             if (rc < 0)
                 return rc;
-            if (json_array_size(ids) > before)
-                json_object_set_new(seen, id, json_true());
         }
     }
-    if (json_array_size(ops) > 0)
+    if (json_array_size(s->at.ops) > 0)
         return 0;
     const json_t *first = json_array_get(s->skipped, 0);
     err_set(e, ERR_NOT_FOUND, 0, "there is nothing to back up: %s",
@@ -274,18 +288,12 @@ static int add_operations(struct submit *s, const char *backup, json_t *ops, jso
     return err_hint(e, "`snapferry volumes` lists what the classes match");
 }
 
-static int write_records(struct decide *d, void *arg, struct err *e)
+static int add_backup(struct submit *s, struct err *e)
 {
-    struct submit *s = arg;
     struct engine *g = s->engine;
     CLEANUP(backup_clear) struct backup b;
-    CLEANUP_JSON json_t *ops = json_array(), *ids = json_array();
-    char stamp[32];
-    lists_cut(s->skipped, s->n_skipped);
-    lists_cut(s->missing, s->n_missing);
-    g->ids.stamp(&g->ids, now_ns(), stamp);
     backup_init(&b);
-    str_setf(&b.id, "%.120s-%s", s->job[0] ? s->job : "manual", stamp);
+    str_set(&b.id, s->at.backup);
     b.state = BACKUP_QUEUED;
     b.kind = KIND_BACKUP;
     str_set(&b.job, s->job);
@@ -293,21 +301,47 @@ static int write_records(struct decide *d, void *arg, struct err *e)
     b.caught_up = s->req.caught_up;
     b.planned_ns = s->req.planned_ns;
     str_set(&b.description, s->req.description);
-    int rc = add_operations(s, b.id, ops, ids, e);
-    if (rc < 0)
-        return rc;
-    strs_from_json(&b.volume_ids, ids);
+    strs_from_json(&b.volume_ids, s->at.ids);
     json_set(&b.skipped, s->skipped);
+    return backup_add(g->records, &b, e);
+}
+
+/* Anew: a run before may have been undone. */
+static void begin_writing(struct submit *s)
+{
+    struct engine *g = s->engine;
+    char stamp[32];
+    lists_cut(s->skipped, s->n_skipped);
+    lists_cut(s->missing, s->n_missing);
+    g->ids.stamp(&g->ids, now_ns(), stamp);
+    snprintf(s->at.backup, sizeof s->at.backup, "%.120s-%s", s->job[0] ? s->job : "manual", stamp);
+    s->at.klass = s->at.volume = 0;
+    json_take(&s->at.ops, json_array());
+    json_take(&s->at.ids, json_array());
+    json_take(&s->at.seen, json_object());
+}
+
+/* One part after the other, in one transaction: all of it is durable, or nothing. */
+static int write_records(struct decide *d, void *arg, struct err *e)
+{
+    struct submit *s = arg;
+    if (!request_goes_on(d))
+        begin_writing(s);
+    int rc = add_operations(s, e);
+    if (rc != 0)
+        return rc;
     count_backup_begun(d, s->job, false);
-    rc = backup_add(g->records, &b, e);
+    rc = add_backup(s, e);
     /* In the same transaction: a crash can neither lose the run nor have it twice. */
     if (rc == 0 && s->job[0])
-        rc = schedule_ran(g->schedule, s->job, s->req.planned_ns, b.id, s->missing, now_ns(), e);
+        rc = schedule_ran(s->engine->schedule, s->job, s->req.planned_ns, s->at.backup, s->missing, now_ns(), e);
     if (rc < 0)
         return rc;
+    const size_t n = json_array_size(s->at.ops);
     plan_crash_point(d, "engine-submitted");
-    plan_log(d, LOG_LVL_INFO, "%s: %zu volume%s", b.id, json_array_size(ops), json_array_size(ops) == 1 ? "" : "s");
-    json_take(&s->answer, json_pack("{s:s,s:O,s:O}", "backup", b.id, "operations", ops, "skipped", s->skipped));
+    plan_log(d, LOG_LVL_INFO, "%s: %zu volume%s", s->at.backup, n, n == 1 ? "" : "s");
+    json_take(&s->answer,
+              json_pack("{s:s,s:O,s:O}", "backup", s->at.backup, "operations", s->at.ops, "skipped", s->skipped));
     return 0;
 }
 

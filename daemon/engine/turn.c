@@ -9,6 +9,9 @@
  * decided until they can, requests are refused, and it is tried again. If they can, one of the units of the turn is the
  * cause: the next turns have half as many, until one with a single unit fails, which is kept aside.
  *
+ * A request that changes many rows does so in parts, and clients are served in between: the transaction stays open, and
+ * is committed as a whole.
+ *
  * A turn that has only started movers, which wait for their go, goes on until they are ready or something else is to be
  * written: it is one transaction then, and one commit.
  */
@@ -147,6 +150,16 @@ static bool decide(struct engine *g)
     return false;
 }
 
+/* A request has more to change: clients are served first. */
+static bool pauses(struct engine *g)
+{
+    if (!decide_pauses(&g->d))
+        return false;
+    if (!g->open_ns)
+        g->open_ns = mono_ns();
+    return true;
+}
+
 /* The turn has only started movers: it waits for them, and their go needs no commit of its own. Not after a failure,
  * when turns are to be small. */
 static bool goes_on(struct engine *g)
@@ -195,15 +208,17 @@ void engine_turn(struct engine *g)
         return;
     const bool again = g->failed.probe || g->retry_ns;
     g->retry_ns = 0;
-    if (again ? !probe(g) : !decide(g) || goes_on(g))
+    if (again ? !probe(g) : !decide(g) || pauses(g) || goes_on(g))
         return;
     commit(g);
 }
 
 void engine_turn_end(struct engine *g)
 {
-    if (g->open_ns)
+    if (g->open_ns) {
+        decide_part_undo(&g->d);
         commit(g);
+    }
     engine_committed(g);
 }
 
