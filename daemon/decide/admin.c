@@ -16,6 +16,8 @@
 #define ADMIN_RETRIES 3
 #define RECORD_RETRIES 1000000 /* an outcome is owed until it is recorded */
 #define RECORD_RETRY_MAX_S 3600
+#define GATHER_S 2    /* that a question waits for others while backups are under way */
+#define GATHER_MAX 64 /* snapshots that it then is about */
 
 const json_t *admin_answer(const struct operation *op, unsigned i)
 {
@@ -77,6 +79,24 @@ int admin_submit(struct decide *d, const char *repository, json_t *steps, const 
     return admin_add(d, KIND_ADMIN, prefix, repository, &op, parent, id, e);
 }
 
+/* Other backups will ask as well, maybe soon. */
+static bool others_come(const struct decide *d)
+{
+    return board_usage(d->board, "").coming > 0;
+}
+
+void admin_gather(struct decide *d, struct operation *op)
+{
+    if (others_come(d))
+        op->wake_ns = decide_now(d) + GATHER_S * NS_PER_S;
+}
+
+static bool gathers(struct decide *d, const struct operation *op)
+{
+    const int64_t left = op->wake_ns - decide_now(d);
+    return left > 0 && left <= GATHER_S * NS_PER_S && json_object_size(op->aliases) < GATHER_MAX && others_come(d);
+}
+
 /* One check of a repository at a time: what is asked meanwhile is asked together. */
 static bool check_may_start(struct decide *d, const struct operation *op)
 {
@@ -130,14 +150,21 @@ static void end(struct decide *d, struct operation *op)
 static void queued(struct decide *d, struct operation *op)
 {
     const char *down = repository_down(d, op->policy->repository);
-    if (!down && !check_may_start(d, op))
+    if (!down && gathers(d, op))
         return;
+    const bool waited = op->wake_ns != 0;
+    op->wake_ns = 0;
+    if (!down && !check_may_start(d, op)) {
+        if (waited)
+            operation_write(d, op);
+        return;
+    }
     if (!down) {
         if (operation_become(d, op, OP_STARTING) == 0)
             plan_mover_start(d, op, -1);
         return;
     }
-    if (strcmp(op->waiting, down) != 0) {
+    if (waited || strcmp(op->waiting, down) != 0) {
         str_set(&op->waiting, down);
         operation_write(d, op);
     }

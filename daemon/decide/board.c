@@ -29,7 +29,7 @@ struct entry {
     uint64_t seq, memory;
     int64_t priority, wake_ns;
     size_t marked, heap; /* place in these arrays + 1; 0: not there */
-    bool restore, moving, exposed, ready, snapshotting, phase_1, waiting;
+    bool restore, moving, coming, exposed, ready, snapshotting, phase_1, waiting;
     bool watched;
     char id[];
 };
@@ -296,6 +296,7 @@ static void entry_clear(struct board *b, struct entry *e)
         e->run->seen.n_phase_1 = (unsigned)e->run->phase_1.n;
     }
     b->usage.exposed -= e->exposed;
+    b->usage.coming -= e->coming;
     if (e->moving) {
         b->usage.moving--;
         b->usage.moving_restores -= e->restore;
@@ -304,7 +305,7 @@ static void entry_clear(struct board *b, struct entry *e)
         e->device->moving--;
     }
     e->lane = NULL;
-    e->moving = e->exposed = e->ready = e->snapshotting = e->phase_1 = e->waiting = false;
+    e->moving = e->coming = e->exposed = e->ready = e->snapshotting = e->phase_1 = e->waiting = false;
 }
 
 uint64_t policy_memory(const struct policy *p)
@@ -345,7 +346,9 @@ static int entry_fill(struct board *b, struct entry *e, const struct operation *
     e->snapshotting = op->state == OP_SNAPSHOTTING;
     e->ready = op->state == OP_EXPOSING && (op->exposure || op->target);
     e->phase_1 = backup && op->state != OP_CLEANING_UP && op->stage != STAGE_SNAPPED;
+    e->coming = backup && (e->exposed || e->snapshotting || op->state == OP_QUEUED);
     b->usage.exposed += e->exposed;
+    b->usage.coming += e->coming;
     if (e->moving) {
         b->usage.moving++;
         b->usage.moving_restores += e->restore;
@@ -617,6 +620,7 @@ struct board_usage board_usage(const struct board *b, const char *except)
     struct board_usage u = b->usage;
     if (e) {
         u.exposed -= e->exposed;
+        u.coming -= e->coming;
         u.moving -= e->moving;
         u.moving_restores -= e->moving && e->restore;
         u.memory -= e->moving ? e->memory : 0;

@@ -58,6 +58,7 @@ bool board_released(struct board *b);
 struct board_usage {
     unsigned moving, moving_restores; /* a mover is started, runs or is being ended */
     unsigned exposed;                 /* these, and what is exposed or being exposed */
+    unsigned coming;                  /* backups that have not been moved, and do not wait for a retry */
     uint64_t memory;                  /* of the movers */
 };
 /* All but `except` (an id). */

@@ -590,6 +590,8 @@ bool backup_record_dropped(const struct backup *b);
 /* Admin operations: a mover of kind admin with a list of steps; id gets the operation's id. Takes over `steps`. */
 int admin_submit(struct decide *d, const char *repository, json_t *steps, const char *parent, const char *prefix,
                  char id[512], struct err *e);
+/* A question that is to be added waits a moment for those of other backups, if there are some under way. */
+void admin_gather(struct decide *d, struct operation *op);
 /* A queued operation of `kind` (admin, verify); `op` is initialized and has what is special about it, also its id where
  * `prefix` is NULL. */
 int admin_add(struct decide *d, enum op_kind kind, const char *prefix, const char *repository, struct operation *op,
@@ -640,8 +642,10 @@ int natives_plan_prune(struct decide *d, const char *volume_id, const struct nat
                        json_t **items, json_t **check, struct native_verdict *v, struct err *e);
 /* What the repository answered about the snapshots behind native snapshots. */
 void natives_note_checked(struct decide *d, const struct operation *check);
-/* Asks it by an admin operation; id gets its name. What waits to be asked goes along. */
-int natives_ask_repository(struct decide *d, const char *repository, json_t *check, char id[512], struct err *e);
+/* Asks it by an admin operation; id gets its name. What waits to be asked goes along. `patient`: other backups that are
+ * under way will ask, too, and it may wait for them for a moment. */
+int natives_ask_repository(struct decide *d, const char *repository, json_t *check, bool patient, char id[512],
+                           struct err *e);
 
 /* ---- what a failed backup leaves for inspection (kept.c): expose-keep-on-failure, PVC-11 ---- */
 

@@ -146,7 +146,7 @@ static void note_proven(struct decide *d, struct operation *op, const struct ope
 }
 
 /* A check that has not begun takes in more. */
-static bool check_extend(struct decide *d, const char *id, const json_t *check)
+static bool check_extend(struct decide *d, const char *id, const json_t *check, bool patient)
 {
     CLEANUP(operation_clear) struct operation op = ROW_INIT;
     const struct operation *there = id[0] ? operation_peek(d->records, id) : NULL;
@@ -159,20 +159,25 @@ static bool check_extend(struct decide *d, const char *id, const json_t *check)
     }
     json_take(&op.does, check_steps(d, all));
     json_take(&op.aliases, all);
+    if (!patient)
+        op.wake_ns = 0;
     return operation_write(d, &op) == 0;
 }
 
-int natives_ask_repository(struct decide *d, const char *repository, json_t *check, char id[512], struct err *e)
+int natives_ask_repository(struct decide *d, const char *repository, json_t *check, bool patient, char id[512],
+                           struct err *e)
 {
     CLEANUP(operation_clear) struct operation op = ROW_INIT;
     struct repo_health *h = repository_health(d, repository);
-    if (h && check_extend(d, h->next_check_id, check)) {
+    if (h && check_extend(d, h->next_check_id, check, patient)) {
         snprintf(id, 512, "%s", h->next_check_id);
         return 0;
     }
     operation_init(&op);
     op.does = check_steps(d, check);
     json_set(&op.aliases, check);
+    if (patient)
+        admin_gather(d, &op);
     int rc = admin_add(d, KIND_ADMIN, "admin-check", repository, &op, NULL, id, e);
     if (rc == 0 && h)
         snprintf(h->next_check_id, sizeof h->next_check_id, "%s", id);
@@ -211,7 +216,7 @@ bool natives_ask_ahead(struct decide *d, struct operation *op, const struct nati
             jset_str(check, r->snapshot, r->id);
     }
     ask_about_own(op, check);
-    if (!json_object_size(check) || natives_ask_repository(d, op->policy->repository, check, id, NULL) < 0)
+    if (!json_object_size(check) || natives_ask_repository(d, op->policy->repository, check, true, id, NULL) < 0)
         return false;
     str_set(&op->check_operation, id);
     return true;
@@ -242,7 +247,7 @@ int natives_make_room(struct decide *d, struct operation *op, const struct nativ
     ask_about_own(op, check);
     if (json_object_size(check) && op->checks < CHECKS_MAX) {
         char fresh[512];
-        if (natives_ask_repository(d, op->policy->repository, check, fresh, NULL) == 0)
+        if (natives_ask_repository(d, op->policy->repository, check, op->releasing, fresh, NULL) == 0)
             str_set(&op->check_operation, fresh);
         else
             op->checks = CHECKS_MAX; /* nobody to ask: what is not known to be safe stays */

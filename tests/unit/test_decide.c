@@ -393,7 +393,7 @@ static void cmd_check(void)
         *alias = '\0';
         jset_str(check, cmd.word[i], alias + 1);
     }
-    if (natives_ask_repository(&m.d, word(1), check, id, &e) < 0)
+    if (natives_ask_repository(&m.d, word(1), check, false, id, &e) < 0)
         show_error(&e);
     else
         out_line("asked: %s", id);
