@@ -310,6 +310,8 @@ int cfg_policy_of_class(const struct cfg *c, const char *klass, struct cfg_polic
 int cfg_policy_size(const struct cfg *c, struct cfg_policy *p, const char *name, uint64_t size, struct err *e);
 /* file:line of the effective value of a key; NULL: it is the default. Belongs to the policy. */
 const char *cfg_policy_where(const struct cfg_policy *p, const char *key);
+/* Where it is set. */
+enum cfg_scope cfg_policy_scope(const struct cfg_policy *p, const char *key);
 /* The policy as JSON: {"key": {"value": "...", "origin": "...", "scope": "storage-class", "overrides": [...]}, ...}
  * (new reference). */
 json_t *cfg_policy_json(const struct cfg_policy *p);

@@ -535,6 +535,12 @@ const char *cfg_policy_where(const struct cfg_policy *p, const char *key)
     return e ? e->what[0].where : NULL;
 }
 
+enum cfg_scope cfg_policy_scope(const struct cfg_policy *p, const char *key)
+{
+    const struct effective *e = p->effective ? effective_key(p->effective, key) : NULL;
+    return e ? e->what[0].scope : SCOPE_DEFAULT;
+}
+
 static json_t *given_json(const struct given *g)
 {
     return json_pack("{s:s, s:s, s:s}", "value", g->value, "origin", g->origin, "scope", cfg_scope_name(g->scope));

@@ -3,6 +3,7 @@
 #include "daemon/answers/answers-impl.h"
 
 #include "base/time.h"
+#include "daemon/records/opaque.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -207,23 +208,23 @@ static void add_member_progress(struct members *x, const struct operation *op)
     struct answer_live l;
     int64_t size = op->volume->size;
     const bool live = live_of(x->facts, op, &l);
-    const json_t *p = live && l.progress ? l.progress : op->progress;
-    if (jint(p, "total"))
-        size = jint(p, "total");
+    const struct mover_progress p = progress_read(live && l.progress ? l.progress : op->progress);
+    if (p.total)
+        size = p.total;
     x->total += size;
     if (op_state_terminal(op->state)) {
         /* What failed or was cancelled has done what it has done. */
         const bool whole = op->state == OP_COMPLETED || op->state == OP_SKIPPED;
-        x->done += whole ? size : jint(p, "done");
+        x->done += whole ? size : p.done;
         return;
     }
-    x->done += jint(p, "done");
+    x->done += p.done;
     if (!l.progress) {
         const int64_t allocated = op->volume->allocated;
         x->bytes += (double)(allocated > 0 && allocated < size ? allocated : size);
         return;
     }
-    const bool all = jint(p, "total") > 0 && jint(p, "done") >= jint(p, "total");
+    const bool all = p.total > 0 && p.done >= p.total;
     const double left = all ? 0 : l.left_s;
     x->rate += l.rate;
     x->bytes += left > 0 ? left * l.rate : 0;
@@ -231,7 +232,7 @@ static void add_member_progress(struct members *x, const struct operation *op)
     x->running++;
     if (l.progress_ns > x->at_ns)
         x->at_ns = l.progress_ns;
-    snprintf(x->phase, sizeof x->phase, "%s", jstr(p, "phase"));
+    snprintf(x->phase, sizeof x->phase, "%s", p.phase);
 }
 
 static int add_member(const struct operation *op, void *arg)

@@ -55,7 +55,7 @@ static void add_expiry(struct run_tally *t, const struct operation *op)
         json_array_append_new(t->plugins, json_string(op->id));
         return;
     }
-    json_t *list = jarr(t->expire, policy->repository);
+    json_t *list = json_object_get(t->expire, policy->repository);
     char source[SOURCE_TEXT];
     if (!list) {
         list = json_array();
@@ -209,7 +209,7 @@ static json_t *plugin_steps(struct decide *d, const struct run_tally *t)
         operation_init(&op);
         if (operation_read(d, json_string_value(v), &op) < 0)
             continue;
-        if (!(steps = jarr(ret, op.policy->mover)))
+        if (!(steps = json_object_get(ret, op.policy->mover)))
             json_object_set_new(ret, op.policy->mover, steps = json_array());
         if (plugin_retention_steps(d, &op, steps, &e) < 0)
             plan_log(d, LOG_LVL_WARNING, "%s: retention is left to the next backup: %s", operation_label(&op), e.msg);

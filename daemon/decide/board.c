@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* board.c - see board.h */
 #include "daemon/decide/board.h"
+#include "daemon/records/opaque.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -523,14 +524,10 @@ bool board_is_marked(const struct board *b)
 
 /* ---- rows ---- */
 
-static int64_t number(const json_t *o, const char *member)
-{
-    return json_integer_value(json_object_get(o, member));
-}
-
 void board_ended_add(struct board_ended *sum, const struct operation *op)
 {
-    const int64_t told = number(op->progress, "total"), size = told ? told : op->volume->size;
+    const struct mover_progress p = progress_read(op->progress);
+    const int64_t size = p.total ? p.total : op->volume->size;
     if (op->kind != KIND_BACKUP && op->kind != KIND_RESTORE)
         return;
     sum->n++;
@@ -541,7 +538,7 @@ void board_ended_add(struct board_ended *sum, const struct operation *op)
     sum->fresh += result_bytes(op->result.incremental);
     sum->total += size;
     /* What failed or was canceled has done what it has done. */
-    sum->done += op->state == OP_COMPLETED || op->state == OP_SKIPPED ? size : number(op->progress, "done");
+    sum->done += op->state == OP_COMPLETED || op->state == OP_SKIPPED ? size : p.done;
 }
 
 int board_operation(struct board *b, const char *id, const struct operation *now)

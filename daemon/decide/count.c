@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/time.h"
 #include "daemon/decide/decide.h"
+#include "daemon/records/opaque.h"
 
 #include <errno.h>
 #include <math.h>
@@ -396,7 +397,7 @@ static bool has_old_words(const json_t *labels)
 static int collect_old(const char *name, const json_t *labels, double value, void *arg)
 {
     struct old_counter **list = arg;
-    if (!has_old_words(labels) && strcmp(jstr(labels, "class"), CLASS_OF_TARGET) != 0)
+    if (!has_old_words(labels) && strcmp(count_labels_read(labels).klass, CLASS_OF_TARGET) != 0)
         return 0;
     struct old_counter *c = calloc(1, sizeof *c);
     if (!c)
@@ -425,11 +426,12 @@ static void use_new_words(const char *name, json_t *labels)
     if (json_object_get(labels, "result")) {
         char result[32];
         snprintf(result, sizeof result, "%s",
-                 count_result((enum outcome)enum_value(&outcome_names, jstr(labels, "result"))));
+                 count_result((enum outcome)enum_value(&outcome_names, count_labels_read(labels).result)));
         jset_str(labels, "result", result);
     }
     if (!strcmp(name, "operations_total")) /* why was not counted then */
-        jset_str(labels, "reason", strcmp(jstr(labels, "result"), "failed") ? "" : err_class_name(ERR_GENERIC));
+        jset_str(labels, "reason",
+                 strcmp(count_labels_read(labels).result, "failed") ? "" : err_class_name(ERR_GENERIC));
 }
 
 static void rename_counter(struct records *r, const struct old_counter *c)
@@ -438,7 +440,7 @@ static void rename_counter(struct records *r, const struct old_counter *c)
     const char *name = strcmp(c->name, "stage_stalled_seconds_total") ? c->name : "stage_stall_seconds_total";
     if (has_old_words(c->labels))
         use_new_words(name, labels);
-    if (!strcmp(jstr(labels, "class"), CLASS_OF_TARGET))
+    if (!strcmp(count_labels_read(labels).klass, CLASS_OF_TARGET))
         jset_str(labels, "class", "");
     if (records_counter_add(r, name, labels, c->value, NULL) == 0)
         records_counter_remove(r, c->name, c->labels, NULL);

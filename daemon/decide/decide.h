@@ -269,6 +269,8 @@ struct plan {
 void plan_clear(struct plan *p);
 
 void plan_work(struct decide *d, enum row_kind k, const char *id, enum work w, json_t *in, int64_t timeout_s);
+/* The row is not decided about again in this turn: part of its work is that of another one. */
+void plan_note(struct decide *d, const char *id);
 void plan_work_cancel(struct decide *d, const char *id);
 void plan_mover_start(struct decide *d, const struct operation *op, int fd);
 void plan_mover_go(struct decide *d, const struct operation *op);

@@ -48,13 +48,11 @@ static int own_operation(const struct operation *op, void *arg)
     if (op->policy->mover[0] && (op->state == OP_SKIPPED || op->lost || op->result.skip[0]))
         return 0; /* the plugin stores nothing of it */
     if (op->policy->mover[0] && op->result.there)
-        json_array_append_new(o->plugins,
-                              json_pack("{s:s,s:s,s:s,s:O?}", "operation", op->id, "mover", op->policy->mover, "id",
-                                        op->result.id, "stored", op->result.stored));
+        json_array_append_new(o->plugins, json_string(op->id));
     else if (id[0]) {
-        if (!jarr(o->snapshots, repo))
+        if (!json_object_get(o->snapshots, repo))
             json_object_set_new(o->snapshots, repo, json_array());
-        json_array_append_new(jarr(o->snapshots, repo), json_string(id));
+        json_array_append_new(json_object_get(o->snapshots, repo), json_string(id));
         json_object_set_new(o->volumes, id, json_string(op->volume->name));
         /* The id is its mover's word; a record that was made from the repository is the repository's. */
         if (!op->rebuilt)
@@ -101,7 +99,7 @@ static void add_recorded(struct owned *o, const struct backup *b)
 {
     const char *repository;
     json_t *v;
-    json_object_foreach(b->recorders, repository, v) if (!jarr(o->snapshots, repository))
+    json_object_foreach(b->recorders, repository, v) if (!json_object_get(o->snapshots, repository))
         json_object_set_new(o->snapshots, repository, json_array());
 }
 
@@ -166,10 +164,12 @@ static void plugin_done(struct decide *d, struct operation *op, const struct wor
  */
 static bool delete_plugins(struct decide *d, struct operation *op, const struct owned *o)
 {
-    const json_t *q = json_array_get(o->plugins, (size_t)op->plugins_done);
-    if (!q)
+    const json_t *id = json_array_get(o->plugins, (size_t)op->plugins_done);
+    CLEANUP(operation_clear) struct operation of;
+    operation_init(&of);
+    if (!id || operation_read(d, json_string_value(id), &of) < 0)
         return true;
-    const char *plugin = jstr(q, "mover") + strlen("plugin:");
+    const char *plugin = of.policy->mover + strlen("plugin:");
     if (!cfg_plugin(d->world.cfg, plugin)) {
         if (op->force)
             return true;
@@ -177,8 +177,8 @@ static bool delete_plugins(struct decide *d, struct operation *op, const struct 
         return false;
     }
     plan_work(d, ROW_OPERATION, op->id, WORK_DELETE_PLUGIN,
-              json_pack("{s:s,s:{s:s,s:s,s:O?}}", "plugin", plugin, "args", "operation", jstr(q, "operation"), "id",
-                        jstr(q, "id"), "stored", json_object_get(q, "stored")),
+              json_pack("{s:s,s:{s:s,s:s,s:O?}}", "plugin", plugin, "args", "operation", of.id, "id", of.result.id,
+                        "stored", of.result.stored),
               600);
     return false;
 }
@@ -256,9 +256,9 @@ static bool delete_snapshots(struct decide *d, struct operation *op, const struc
     {
         CLEANUP(operation_clear) struct operation admin;
         operation_init(&admin);
-        const char *id = jstr(asked, repo);
+        const char *id = json_string_value(json_object_get(asked, repo));
         struct err e = ERR_INIT;
-        if (id[0] && operation_read(d, id, &admin) == 0) {
+        if (id && operation_read(d, id, &admin) == 0) {
             if (admin.state == OP_COMPLETED)
                 continue;
             if (!op_state_terminal(admin.state)) {

@@ -13,6 +13,7 @@
 #include "base/cleanup.h"
 #include "daemon/decide/decide.h"
 #include "daemon/records/step-answer.h"
+#include "daemon/records/opaque.h"
 
 #include <string.h>
 
@@ -79,8 +80,9 @@ void kept_note(struct decide *d, const struct operation *op, struct native_row *
     str_set(&n->kept.why, op->error.message);
     if (x.id) {
         str_set(&n->kept.alias, x.alias);
-        class_desc_take(&n->kept.into, class_desc_from_json(jobj(x.doc, "into")));
-        json_set(&n->kept.exposure, jobj(x.doc, "exposure"));
+        const struct exposure_intent made = exposure_intent_read(x.doc);
+        class_desc_take(&n->kept.into, class_desc_from_json(made.into));
+        json_set(&n->kept.exposure, made.exposure);
         records_intent_resolve(d->records, x.id, NULL);
     }
     json_decref(x.doc);

@@ -7,6 +7,7 @@
 #include "base/cleanup.h"
 #include "base/time.h"
 #include "daemon/decide/decide.h"
+#include "daemon/records/opaque.h"
 
 #include <string.h>
 
@@ -77,7 +78,7 @@ void operation_adopt(struct decide *d, struct operation *op)
 static bool of_earlier_boot(const struct decide *d, const struct operation *op)
 {
     sd_id128_t then;
-    return sd_id128_from_string(jstr(op->identity, "bootId"), &then) >= 0 && !sd_id128_equal(d->world.boot, then);
+    return sd_id128_from_string(identity_boot(op->identity), &then) >= 0 && !sd_id128_equal(d->world.boot, then);
 }
 
 void mover_ready(struct decide *d, struct operation *op, const struct event *ev)

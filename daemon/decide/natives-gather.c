@@ -4,6 +4,7 @@
 
 #include "base/cleanup.h"
 #include "base/json.h"
+#include "daemon/records/opaque.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -101,9 +102,9 @@ static void gather_clear(struct gather *g)
 
 int64_t kept_used(const struct native_row *n)
 {
-    const bool copied = !strcmp(jstr(n->kept.exposure, "mechanism"), "copy");
+    const struct exposed x = exposure_read(n->kept.exposure);
     const int64_t used = n->native->used > 0 && n->state != NATIVE_MISSING ? n->native->used : 0;
-    return n->kept.there ? used + (copied ? jint(n->kept.exposure, "size") : 0) : 0;
+    return n->kept.there ? used + (x.as == EXPOSED_COPY ? x.size : 0) : 0;
 }
 
 static void read_row(const struct native_row *n, struct native_facts *f)

@@ -14,6 +14,7 @@
 #include "base/cleanup.h"
 #include "base/time.h"
 #include "daemon/decide/decide.h"
+#include "daemon/records/opaque.h"
 
 #include <errno.h>
 #include <string.h>
@@ -209,14 +210,14 @@ static void prepare_done(struct decide *d, struct operation *op, struct work_res
 static bool prepare(struct decide *d, struct operation *op)
 {
     const struct policy *policy = op->policy;
-    const json_t *x = op->exposure;
+    const struct exposed x = exposure_read(op->exposure);
     const char *hook = policy->hook_prepare;
-    if (operation_is_restore(op) || !hook[0] || op->prepared || jbool(x, "read_only"))
+    if (operation_is_restore(op) || !hook[0] || op->prepared || x.read_only)
         return true;
     json_t *in =
         json_pack("{s:s,s:s,s:s,s:s,s:o,s:s,s:s,s:I,s:s}", "program", hook, "phase", "prepare", "backup", op->parent,
                   "operation", op->id, "volume", volume_desc_to_json(op->volume), "class", op->own->name, "job",
-                  op->job, "timeout_s", (json_int_t)policy->hook_timeout_s, "device", jstr(x, "path"));
+                  op->job, "timeout_s", (json_int_t)policy->hook_timeout_s, "device", x.path);
     plan_work(d, ROW_OPERATION, op->id, WORK_PREPARE_HOOK, in, policy->hook_timeout_s + 10);
     return false;
 }
@@ -239,7 +240,7 @@ static void open_done(struct decide *d, struct operation *op, struct work_result
 static void commit_done(struct decide *d, struct operation *op, struct work_result *s)
 {
     if (s->err.cls) {
-        if (jbool(s->out, "kept")) /* what it was to replace is as it was */
+        if (s->answer.kept) /* what it was to replace is as it was */
             op->filled = false;
         operation_attempt_failed(d, op, "commit of the target", &s->err, false);
         return;
@@ -300,8 +301,8 @@ static void volume_ended(struct volume_row *v, const void *arg)
  * place failed: nobody knows how far that went. */
 static enum target_state target_left(const struct operation *op)
 {
-    const char *path = jstr(op->target, "path"), *final = jstr(op->target, "final");
-    const bool in_place = path[0] && !strcmp(path, final);
+    const struct target_paths to = target_paths_read(op->target);
+    const bool in_place = to.path[0] && !strcmp(to.path, to.final);
     if (op->committed)
         return TARGET_COMPLETE;
     if (in_place)
@@ -510,7 +511,7 @@ static void retrying(struct decide *d, struct operation *op)
      * has begun to overwrite is not: it is no longer empty, and the restore goes on where it was. */
     if (!operation_is_restore(op))
         json_set(&op->exposure, NULL);
-    else if (!op->running_ns || !jstr(op->target, "device")[0])
+    else if (!op->running_ns || !target_paths_read(op->target).device[0])
         json_set(&op->target, NULL);
     op->prepared = false;
     prepare_pauses(d, op);

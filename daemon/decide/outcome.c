@@ -7,6 +7,7 @@
 #include "base/cleanup.h"
 #include "base/time.h"
 #include "daemon/decide/decide.h"
+#include "daemon/records/opaque.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -69,7 +70,7 @@ void operation_finish(struct decide *d, struct operation *op, enum outcome outco
             str_set(&n.source, source);
         }
         n.moved_ns = moved ? decide_now(d) : 0;
-        n.moved_size = moved ? jint(op->exposure, "size") : 0;
+        n.moved_size = moved ? exposure_read(op->exposure).size : 0;
         if (outcome == OUTCOME_FAILED)
             kept_note(d, op, &n);
         if (moved)

@@ -89,7 +89,7 @@ static struct act *act_add(struct decide *d, enum act_kind kind, const char *id)
 }
 
 /* The row is not decided about again in this turn. */
-static void note_planned(struct decide *d, const char *id)
+void plan_note(struct decide *d, const char *id)
 {
     struct live *l = live_get(d, id);
     if (l)
@@ -128,12 +128,7 @@ void plan_work(struct decide *d, enum row_kind k, const char *id, enum work w, j
     a->work = w;
     a->doc = in;
     a->timeout_s = timeout_s < 1 ? 60 : timeout_s > 864000 ? 864000 : timeout_s;
-    note_planned(d, id);
-    /* One piece of work for all members of a group. */
-    const json_t *item;
-    size_t i;
-    if (w == WORK_SNAPSHOT)
-        json_array_foreach(jarr(in, "items"), i, item) note_planned(d, jstr(item, "operation"));
+    plan_note(d, id);
 }
 
 void plan_work_cancel(struct decide *d, const char *id)
@@ -147,7 +142,7 @@ void plan_mover_start(struct decide *d, const struct operation *op, int fd)
     act_keep(d, a, op);
     if (a)
         a->fd = fd;
-    note_planned(d, op->id);
+    plan_note(d, op->id);
 }
 
 void plan_mover_go(struct decide *d, const struct operation *op)
@@ -158,7 +153,7 @@ void plan_mover_go(struct decide *d, const struct operation *op)
 void plan_mover_adopt(struct decide *d, const struct operation *op)
 {
     act_keep(d, act_add(d, ACT_MOVER_ADOPT, op->id), op);
-    note_planned(d, op->id);
+    plan_note(d, op->id);
 }
 
 void plan_mover_cancel(struct decide *d, const struct operation *op)

@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/retention.h"
 #include "daemon/decide/decide.h"
+#include "daemon/records/opaque.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -200,7 +201,7 @@ static void apply_answer(struct decide *d, struct operation *op, const struct wo
     const struct err *e = &s->err;
     CLEANUP(operation_clear) struct operation of;
     operation_init(&of);
-    if (operation_read(d, jstr(json_array_get(op->does, (size_t)op->plugins_done), "operation"), &of) < 0)
+    if (operation_read(d, plugin_step_read(op->does, op->plugins_done).operation, &of) < 0)
         return; /* deleted meanwhile */
     if (verify && e->cls == ERR_NOT_FOUND) {
         result->missing++;
@@ -238,13 +239,13 @@ static void plan_call(struct decide *d, struct operation *op, const char *verb, 
 /* The next step whose data is still stored; false: there is none. */
 static bool call_next(struct decide *d, struct operation *op)
 {
-    for (const json_t *step; (step = json_array_get(op->does, (size_t)op->plugins_done)); op->plugins_done++) {
-        const char *verb = jstr(step, "verb");
+    for (; (size_t)op->plugins_done < json_array_size(op->does); op->plugins_done++) {
+        const struct plugin_step step = plugin_step_read(op->does, op->plugins_done);
         CLEANUP(operation_clear) struct operation of;
         operation_init(&of);
-        if (operation_read(d, jstr(step, "operation"), &of) < 0 || !is_stored(&of, op->policy->mover))
+        if (operation_read(d, step.operation, &of) < 0 || !is_stored(&of, op->policy->mover))
             continue;
-        plan_call(d, op, verb, &of);
+        plan_call(d, op, step.verb, &of);
         return true;
     }
     return false;

@@ -51,8 +51,7 @@ int policy_from_cfg(struct policy *o, const struct cfg_policy *p)
     o->move_data = p->move_data;
     o->snapshots_to_retain = p->snapshots_to_retain;
     /* A job's own number counts only its own (RS-29). */
-    CLEANUP_JSON json_t *all = cfg_policy_json(p);
-    o->job_retain = !strcmp(jstr(jobj(all, "snapshots-to-retain"), "scope"), "job");
+    o->job_retain = cfg_policy_scope(p, "snapshots-to-retain") == SCOPE_JOB;
     o->retain_max_age_s = p->retain_max_age_s;
     o->keep_on_failure = p->keep_on_failure;
     o->prune_before = p->prune_before;

@@ -11,6 +11,7 @@
 #include "base/time.h"
 #include "base/units.h"
 #include "daemon/decide/decide.h"
+#include "daemon/records/opaque.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -78,7 +79,8 @@ int64_t prepare_left_s(struct decide *d, const struct operation *op)
 /* Before a chunk is complete nothing is done, but something was read; holes are done without reading. */
 static bool any_read(const json_t *progress)
 {
-    return jint(progress, "read") > 0 || jint(progress, "done") > 0;
+    const struct mover_progress p = progress_read(progress);
+    return p.read > 0 || p.done > 0;
 }
 
 static bool has_read(const struct decide *d, const struct operation *op)
@@ -106,7 +108,7 @@ void prepare_read(struct decide *d, struct operation *op)
 static const char *waits_for(const struct operation *op, const char **stage, char *out, size_t cap)
 {
     const bool restore = operation_is_restore(op);
-    const char *into = is_none(op->into) ? op->own->name : op->into->name;
+    const char *into = is_none(op->into) ? op->own->name : op->into->name, *phase = progress_read(op->progress).phase;
     switch (op->state) {
     case OP_EXPOSING:
         *stage = restore ? "target" : op->exposure ? "prepare hook" : "expose";
@@ -127,8 +129,7 @@ static const char *waits_for(const struct operation *op, const char **stage, cha
         break;
     default:
         *stage = "move";
-        snprintf(out, cap, "its mover had read nothing%s%.60s", jstr(op->progress, "phase")[0] ? ", phase " : "",
-                 jstr(op->progress, "phase"));
+        snprintf(out, cap, "its mover had read nothing%s%.60s", phase[0] ? ", phase " : "", phase);
     }
     return out;
 }

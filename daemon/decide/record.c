@@ -20,16 +20,18 @@
 
 struct kept {
     json_t *classes, *aliases;
+    struct strs names; /* of classes */
 };
 static int add_kept(const struct native_row *n, void *arg)
 {
     struct kept *k = arg;
-    const json_t *c;
-    size_t i;
     if (n->state != NATIVE_PRESENT || !strcmp(n->driver, "device"))
         return 0;
     json_array_append_new(k->aliases, json_string(n->id));
-    json_array_foreach(k->classes, i, c) if (!strcmp(jstr(c, "name"), n->klass->name)) return 0;
+    for (unsigned i = 0; i < k->names.n; i++)
+        if (!strcmp(k->names.v[i], n->klass->name))
+            return 0;
+    strs_add(&k->names, n->klass->name);
     return json_array_append_new(k->classes, class_desc_to_json(n->klass));
 }
 
@@ -37,8 +39,10 @@ bool backup_looked(struct decide *d, struct backup *b)
 {
     const struct native_row_filter f = {.parent = b->id};
     CLEANUP_JSON json_t *classes = json_array(), *aliases = json_array();
-    struct kept k = {classes, aliases};
-    if (b->looked || native_row_each(d->records, &f, add_kept, &k, NULL) < 0 || !json_array_size(aliases)) {
+    struct kept k = {.classes = classes, .aliases = aliases};
+    const int rc = b->looked ? -1 : native_row_each(d->records, &f, add_kept, &k, NULL);
+    strs_clear(&k.names);
+    if (rc < 0 || !json_array_size(aliases)) {
         b->looked = true;
         return true;
     }

@@ -402,6 +402,7 @@ static void take(struct decide *d, struct members *m)
             first = op;
         if (op->policy->snapshot_timeout_s > timeout)
             timeout = op->policy->snapshot_timeout_s;
+        plan_note(d, op->id); /* one piece of work for all members of a group */
         json_array_append_new(items,
                               json_pack("{s:s,s:o,s:o,s:o}", "operation", op->id, "class", class_desc_to_json(op->own),
                                         "volume", volume_desc_to_json(op->volume), "tag", tag_desc_to_json(op->tag)));

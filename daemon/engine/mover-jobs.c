@@ -7,6 +7,7 @@
 #include "base/crash.h"
 #include "daemon/engine/engine-impl.h"
 #include "daemon/protocol/mover-wire.h"
+#include "daemon/records/opaque.h"
 
 #include <errno.h>
 #include <string.h>
@@ -27,14 +28,14 @@ static json_t *backup_job(struct engine *g, const struct operation *op)
     const struct policy *policy = op->policy;
     const struct volume_desc *v = op->volume;
     const struct native_desc *n = op->native_doc;
-    const json_t *x = op->exposure;
+    const struct exposed x = exposure_read(op->exposure);
     char as[700];
     snprintf(as, sizeof as, "snapferry@%s:/%s", op->own->node, op->volume_id);
     json_t *source =
         json_pack("{s:s,s:s,s:s,s:s,s:b,s:s,s:b,s:I,s:{s:s,s:I,s:s}}", "name", v->name, "id", v->id, "class",
                   op->own->name, "driver", op->own->driver, "crash_consistent", n->crash_consistent, "mechanism",
-                  jstr(x, "mechanism"), "block", v->block, "size", (json_int_t)jint(x, "size"), "native", "alias",
-                  op->native, "created_ns", (json_int_t)op->snapshot_ns, "handle", n->handle);
+                  enum_name(&exposed_as_names, (int)x.as), "block", v->block, "size", (json_int_t)x.size, "native",
+                  "alias", op->native, "created_ns", (json_int_t)op->snapshot_ns, "handle", n->handle);
     /* What was read is what the native snapshot has: a later backup may be based on it. */
     if (source && policy->changed_blocks && policy->backup_read_only && n->change_id[0])
         jset_str(source, "change_id", n->change_id);
@@ -42,7 +43,7 @@ static json_t *backup_job(struct engine *g, const struct operation *op)
     json_t *tags = json_pack("{s:s,s:s,s:s,s:s,s:s}", "backup", op->parent, "operation", op->id, "volume-id",
                              op->volume_id, "class", op->own->name, "native", op->native);
     char size[24];
-    snprintf(size, sizeof size, "%lld", (long long)jint(x, "size"));
+    snprintf(size, sizeof size, "%lld", (long long)x.size);
     jset_str(tags, "size", size);
     jset_str(tags, "volume", v->name);
     if (op->job[0])
@@ -101,13 +102,14 @@ const struct cfg_plugin *operation_plugin(struct engine *g, const struct operati
 
 static json_t *plugin_request(const struct operation *op)
 {
-    const json_t *x = operation_is_restore(op) ? op->target : op->exposure;
-    json_t *r = json_pack("{s:s,s:s,s:s,s:o,s:s,s:I,s:s}", "direction", operation_is_restore(op) ? "restore" : "backup",
-                          "operation", op->id, "backup", op->parent, "volume", volume_desc_to_json(op->volume),
-                          "device", jstr(x, "path"), "size", (json_int_t)jint(x, "size"), "node", op->own->node);
+    const bool restore = operation_is_restore(op);
+    const struct target_paths x = target_paths_read(restore ? op->target : op->exposure);
+    json_t *r = json_pack("{s:s,s:s,s:s,s:o,s:s,s:I,s:s}", "direction", restore ? "restore" : "backup", "operation",
+                          op->id, "backup", op->parent, "volume", volume_desc_to_json(op->volume), "device", x.path,
+                          "size", (json_int_t)x.size, "node", op->own->node);
     if (r && op->policy->options)
         json_object_set(r, "options", op->policy->options);
-    if (r && operation_is_restore(op) && op->stored)
+    if (r && restore && op->stored)
         json_object_set(r, "stored", op->stored);
     return r;
 }

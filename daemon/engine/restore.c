@@ -6,6 +6,7 @@
 #include "daemon/records/names.h"
 #include "daemon/engine/engine-impl.h"
 #include "io/native/driver.h"
+#include "daemon/records/opaque.h"
 
 #include <errno.h>
 #include <string.h>
@@ -145,7 +146,7 @@ static int write_restore(struct restore *r, struct err *e)
     op.from = from;
     str_set(&op.why, why);
     str_set(&op.target_name, target);
-    op.size = native ? r->native.native->size : result->total >= 0 ? result->total : jint(r->op.exposure, "size");
+    op.size = native ? r->native.native->size : result->total >= 0 ? result->total : exposure_read(r->op.exposure).size;
     op.overwrite = r->req.overwrite;
     op.verify = r->req.verify;
     op.differential = r->req.differential;

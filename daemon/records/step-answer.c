@@ -29,6 +29,7 @@ static const struct field_desc step_answer_table[] = {
     FIELD(aliases, "aliases", FIELD_STRS),
     BOOL(filled),
     BOOL(nothing_made),
+    BOOL(kept),
     FIELD(target, "target", FIELD_OBJECT),
     BOOL(listed),
     ENUM(doubt, full_reason),

@@ -31,6 +31,7 @@ struct step_answer {
     struct strs aliases;                   /* of a request to look at native snapshots */
     bool filled;                           /* the target, from a native snapshot */
     bool nothing_made;                     /* to expose it nothing was created */
+    bool kept;                             /* what a restore was to replace is as it was */
     json_t *target;                        /* opaque, NULL: none */
     bool listed;                           /* what changed; the list is the descriptor that came with it */
     enum full_reason doubt;                /* why there is no list */

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* opaque.c - see opaque.h */
+#include "daemon/records/opaque.h"
+
+#include "base/json.h"
+#include "daemon/records/table-impl.h"
+
+NAMES(exposed_as, "", "native", "clone", "overlay", "copy");
+_Static_assert(COUNT(exposed_as_words) == EXPOSED_AS, "each value has a word");
+
+struct exposed exposure_read(const json_t *exposure)
+{
+    return (struct exposed){.path = jstr(exposure, "path"),
+                            .as = (enum exposed_as)enum_value(&exposed_as_names, jstr(exposure, "mechanism")),
+                            .size = jint(exposure, "size"),
+                            .read_only = jbool(exposure, "read_only")};
+}
+
+struct target_paths target_paths_read(const json_t *target)
+{
+    return (struct target_paths){jstr(target, "path"), jstr(target, "final"), jstr(target, "device"),
+                                 jint(target, "size")};
+}
+
+struct mover_progress progress_read(const json_t *progress)
+{
+    return (struct mover_progress){jstr(progress, "phase"), jint(progress, "read"), jint(progress, "done"),
+                                   jint(progress, "total")};
+}
+
+struct plugin_step plugin_step_read(const json_t *steps, int64_t i)
+{
+    const json_t *step = json_array_get(steps, (size_t)i);
+    return (struct plugin_step){jstr(step, "verb"), jstr(step, "operation")};
+}
+
+const char *identity_boot(const json_t *identity)
+{
+    return jstr(identity, "bootId");
+}
+
+struct exposure_intent exposure_intent_read(const json_t *doc)
+{
+    return (struct exposure_intent){jobj(doc, "into"), jobj(doc, "exposure")};
+}
+
+struct count_labels count_labels_read(const json_t *labels)
+{
+    return (struct count_labels){jstr(labels, "class"), jstr(labels, "result")};
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * opaque.h - what is asked for again of documents that a row keeps as they are
+ *
+ * A driver's description of an intermediate or a restore target, what a mover reported last, the steps of an admin
+ * operation: the rest of them is for those that made them. Texts and documents are borrowed; "", 0 and NULL where the
+ * document (NULL: there is none) lacks them.
+ */
+#ifndef SNAPFERRY_DAEMON_RECORDS_OPAQUE_H
+#define SNAPFERRY_DAEMON_RECORDS_OPAQUE_H
+
+#include "daemon/records/types.h"
+
+/* How the intermediate was made: enum expose_mechanism of io/native/driver.h, by its words. */
+enum exposed_as { EXPOSED_UNKNOWN, EXPOSED_NATIVE, EXPOSED_CLONE, EXPOSED_OVERLAY, EXPOSED_COPY, EXPOSED_AS };
+struct exposed {
+    const char *path;
+    enum exposed_as as;
+    int64_t size;
+    bool read_only;
+};
+struct exposed exposure_read(const json_t *exposure);
+extern const struct enum_names exposed_as_names;
+
+struct target_paths {
+    const char *path;
+    const char *final;  /* where it will be when it is complete */
+    const char *device; /* its identity, of a device */
+    int64_t size;
+};
+struct target_paths target_paths_read(const json_t *target);
+
+struct mover_progress {
+    const char *phase;
+    int64_t read, done, total; /* bytes */
+};
+struct mover_progress progress_read(const json_t *progress);
+
+/* Of an admin operation by a mover plugin. */
+struct plugin_step {
+    const char *verb, *operation;
+};
+struct plugin_step plugin_step_read(const json_t *steps, int64_t i);
+
+/* The boot that the process of a mover belongs to. */
+const char *identity_boot(const json_t *identity);
+/* The intent of an intermediate. */
+struct exposure_intent {
+    const json_t *into; /* class */
+    const json_t *exposure;
+};
+struct exposure_intent exposure_intent_read(const json_t *doc);
+/* Labels of a counter. */
+struct count_labels {
+    const char *klass, *result;
+};
+struct count_labels count_labels_read(const json_t *labels);
+
+#endif
