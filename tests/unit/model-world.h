@@ -428,7 +428,7 @@ static json_t *apply(const struct model_work *w)
     }
     case WORK_CHANGES: {
         static const char *const doubts[] = {"", "", "", "parent-lost", "uncertain", "malformed"};
-        const char *doubt = doubts[pick(6)];
+        const char *doubt = doubts[m.quiet ? 0 : pick(6)];
         return json_pack("{s:b,s:s,s:s,s:I,s:I}", "listed", !*doubt, "doubt", doubt, "why", "because", "ranges",
                          (json_int_t)3, "bytes", (json_int_t)4096);
     }

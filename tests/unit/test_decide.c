@@ -474,11 +474,15 @@ static unsigned work_index(const char *id)
     return (unsigned)(w - m.works);
 }
 
-/* end ID [{...}] [MEMBER=...]: its work succeeds */
+/* end ID [{...}] [MEMBER=...] [closed]: its work succeeds; "closed": the descriptor that it answers is lost */
 static void cmd_end(void)
 {
     end_work(work_index(word(1)), 0, false);
     patch_all(&last_event()->result.out);
+    if (has_word("closed") && last_event()->result.fd >= 0) {
+        close(last_event()->result.fd);
+        last_event()->result.fd = -1;
+    }
     last_event()->result.fired = has_word("fired");
     if (has_word("opened"))
         last_event()->result.fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
