@@ -565,9 +565,14 @@ void operation_cancel(struct decide *d, struct operation *op);
 /* A failed attempt: retried with backoff if the class of error and the budget allow, else finished as Failed. */
 void operation_attempt_failed(struct decide *d, struct operation *op, const char *stage, const struct err *e,
                               bool transient);
-/* Its mover was ended from outside: it resumes from its last checkpoint, of the same native snapshot, and no attempt is
- * counted; at once after a boot. */
-void operation_interrupted(struct decide *d, struct operation *op, const struct err *e, bool rebooted);
+enum interruption {
+    BY_OTHERS,
+    BY_REBOOT,
+    BY_OUTAGE, /* of its repository */
+};
+/* It has ended through no fault of its own: it resumes from its last checkpoint, of the same native snapshot, and no
+ * attempt is counted; at once after a boot. */
+void operation_interrupted(struct decide *d, struct operation *op, const struct err *e, enum interruption by);
 
 /* ---- the outcome of a backup in its repositories (record.c) ---- */
 

@@ -154,8 +154,14 @@ static void mover_failed(struct decide *d, struct operation *op, const struct mo
         plan_mover_forget(d, op->id, NULL, NULL);
         return;
     }
-    if (rebooted || (r->outcome == MOVER_CANCELED && !op->policy->mover[0]))
-        operation_interrupted(d, op, &e, rebooted);
+    /* Its repository went away before anybody saw it: it waits for repo-outage-max like those that had not begun
+     * (AO-31), whatever retries are left. */
+    const bool lost_repository =
+        transient && e.cls == ERR_NO_REPO && !op->policy->mover[0] && op->attempt >= op->policy->retries;
+    if (lost_repository)
+        operation_interrupted(d, op, &e, BY_OUTAGE);
+    else if (rebooted || (r->outcome == MOVER_CANCELED && !op->policy->mover[0]))
+        operation_interrupted(d, op, &e, rebooted ? BY_REBOOT : BY_OTHERS);
     else
         operation_attempt_failed(d, op, "move", &e, transient);
     plan_mover_forget(d, op->id, NULL, NULL); /* the next attempt starts with an empty result file */

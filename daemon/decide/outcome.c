@@ -157,8 +157,13 @@ void operation_attempt_failed(struct decide *d, struct operation *op, const char
     records_counters_settle(d->records);
 }
 
-void operation_interrupted(struct decide *d, struct operation *op, const struct err *e, bool rebooted)
+void operation_interrupted(struct decide *d, struct operation *op, const struct err *e, enum interruption by)
 {
+    static const char *const what[] = {
+        [BY_OTHERS] = "its mover was terminated externally",
+        [BY_REBOOT] = "its mover was terminated by a reboot",
+        [BY_OUTAGE] = "its repository is not available",
+    };
     const int64_t times = op->interruptions, first = op->policy->retry_first_s;
     /* It may be the operation itself that brings the machine down. */
     if (times >= INTERRUPTIONS_MAX || op->cancel) {
@@ -167,9 +172,8 @@ void operation_interrupted(struct decide *d, struct operation *op, const struct 
     }
     operation_error(d, op, "move", e);
     op->interruptions = times + 1;
-    op->wake_ns = decide_now(d) + (rebooted ? 1 : first) * NS_PER_S;
-    plan_log(d, LOG_LVL_INFO, "%s: its mover was terminated %s; resuming from the last checkpoint", operation_label(op),
-             rebooted ? "by a reboot" : "externally");
+    op->wake_ns = decide_now(d) + (by == BY_REBOOT ? 1 : first) * NS_PER_S;
+    plan_log(d, LOG_LVL_INFO, "%s: %s; resuming from the last checkpoint", operation_label(op), what[by]);
     operation_become(d, op, OP_RETRYING);
 }
 

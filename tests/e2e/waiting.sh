@@ -38,6 +38,19 @@ mv "$REPO.away" "$REPO"
 wait $WAITING
 same "it is back: the backup completes" $? 0
 
+# Its mover is the first that sees it gone, and no retry is allowed (AO-31).
+config_class img "$WORK/xfs" 'repo-outage-max = 2h' 'retries = 0'
+check "without retries" ask reload --wait --quiet
+mv "$REPO" "$REPO.away"
+ask backup "$WORK/xfs/a.img" --wait >"$WORK/waited" 2>&1 &
+WAITING=$!
+check "one that has just gone away: it waits as well, and tells so" until_true 15 \
+    grep -qE '/a.img waits: .*(cannot be reached|no repository at)' "$WORK/waited"
+mv "$REPO.away" "$REPO"
+wait $WAITING
+same "it completes when that is back" $? 0
+config_class img "$WORK/xfs" 'repo-outage-max = 2h'
+
 # ---- a configuration that is changed meanwhile ----
 mv "$REPO" "$REPO.away"
 check "it is away again" ask reload --quiet
