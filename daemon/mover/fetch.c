@@ -11,9 +11,6 @@
 #define WINDOW 1024           /* items sorted together */
 #define RUN_ITEMS 64          /* items that one worker takes at a time, at most */
 #define RUN_BYTES (16u << 20) /* and bytes */
-#define GROUP_BYTES                                                                                                    \
-    (256u << 10)              /* small neighbours are read with one request of up to this, which stays in the cache */
-#define GROUP_GAP (16u << 10) /* gap that is cheaper to read than to skip */
 #define BATCH_MAX 16
 
 struct window {
@@ -48,7 +45,7 @@ struct fetcher {
         unsigned number, flush_seen;
         struct content_reader *reader;
         struct compressor *compressor;
-        uint8_t *group;   /* GROUP_BYTES of sealed neighbours */
+        uint8_t *group;   /* FETCH_GROUP_BYTES of sealed neighbours */
         uint8_t *payload; /* of a 'Z' object */
         size_t payload_cap;
         void *state;
@@ -260,23 +257,6 @@ static int take_buffer(struct fetch_worker *w, const struct fetch_item *it, uint
     return rc;
 }
 
-/* How many items from `i` on are adjacent in one pack, so that one request is worthwhile. */
-static size_t group_length(const struct fetch_item *items, size_t i, size_t end, uint64_t *from, uint64_t *to)
-{
-    *from = items[i].entry.offset;
-    *to = *from + items[i].entry.packed;
-    size_t n = 1;
-    for (; i + n < end; n++) {
-        const struct index_entry *x = &items[i + n].entry;
-        if (strcmp(x->pack, items[i].entry.pack) != 0 || x->offset > *to + GROUP_GAP ||
-            x->offset + (uint64_t)x->packed > *from + GROUP_BYTES)
-            break;
-        if (x->offset + (uint64_t)x->packed > *to)
-            *to = x->offset + (uint64_t)x->packed;
-    }
-    return n;
-}
-
 /* Adjacent items are read with one request. If it fails it is repeated item by item, so that the error names the
  * right one. The storage may start to read what follows. */
 static void group_begin(struct fetch_worker *w)
@@ -284,7 +264,7 @@ static void group_begin(struct fetch_worker *w)
     struct fetcher *f = w->f;
     uint64_t to;
     w->sealed = NULL;
-    w->in_group = group_length(w->item, 0, w->left, &w->group_from, &to);
+    w->in_group = fetch_group(w->item, w->left, &w->group_from, &to);
     w->stats.runs++;
     content_reader_ahead(w->reader, &w->item->entry);
     if (w->left > w->in_group)
@@ -477,7 +457,7 @@ static void *worker_main(void *arg)
     int rc = content_reader_new(&w->reader, f->repo, &e);
     if (rc >= 0)
         rc = compressor_new(&w->compressor, &e);
-    if (rc >= 0 && !(w->group = malloc(GROUP_BYTES)))
+    if (rc >= 0 && !(w->group = malloc(FETCH_GROUP_BYTES)))
         rc = err_nomem(&e);
     if (rc >= 0)
         rc = f->sink.start(f->sink.arg, w->number, &w->state, &e);

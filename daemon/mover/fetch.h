@@ -46,6 +46,14 @@ struct fetch_sink {
     uint64_t usual_len;
 };
 
+/* Small neighbours are read with one request of up to this, which stays in the cache. */
+#define FETCH_GROUP_BYTES (256u << 10)
+
+/* How many of the n items (at least one) are read with one request: neighbours in one pack. *from and *to: the bytes
+ * of it, which for more than one item are at most FETCH_GROUP_BYTES and have all of each item in them. Places come from
+ * the repository: they may overlap, be of any length and in any order. Pure. */
+size_t fetch_group(const struct fetch_item *items, size_t n, uint64_t *from, uint64_t *to);
+
 struct fetcher;
 
 struct fetch_stats {

@@ -474,7 +474,8 @@ int main(int argc, char **argv)
             printf("seed %llu: %s %s %d; kept in %s\n", (unsigned long long)seed, changed ? "changing" : "reading",
                    WIFSIGNALED(status) ? "ended by signal" : "ended with",
                    WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), work.dir);
-            return 1;
+            fflush(stdout);
+            _exit(1); /* what is told after this would be leaks of this program alone */
         }
     }
     printf("fuzz_inside: %llu rounds, %llu with damage that was noticed, no complaint\n", (unsigned long long)rounds,
