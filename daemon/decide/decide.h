@@ -611,7 +611,16 @@ int admin_add_mover(struct decide *d, enum op_kind kind, const char *prefix, con
 int plugin_admin_submit(struct decide *d, enum op_kind kind, const char *mover, json_t *steps, const char *parent,
                         const char *prefix, char id[512], struct err *e);
 /* All that a mover plugin stores is verified, or `percent` of the backups, the newest one among them. */
-int plugin_verify_submit(struct decide *d, const char *mover, double percent, char id[512], struct err *e);
+/* Reads `most` finished operations at a time, and adds the operation when all were read: 0. 1: there are more, to be
+ * called again in the same transaction. `x` is zero at first; plugin_verify_clear() afterwards. */
+struct plugin_verify {
+    json_t *steps;
+    double due;
+    uint64_t before; /* number of the last one that was read */
+};
+int plugin_verify_submit(struct decide *d, const char *mover, double percent, unsigned most, struct plugin_verify *x,
+                         char id[512], struct err *e);
+void plugin_verify_clear(struct plugin_verify *x);
 /* Adds the steps that the keep-* of a completed operation's policy ask for. */
 int plugin_retention_steps(struct decide *d, const struct operation *op, json_t *steps, struct err *e);
 /* Result of step number i of an admin operation, NULL; borrowed from op. */

@@ -125,40 +125,53 @@ int plugin_admin_submit(struct decide *d, enum op_kind kind, const char *mover, 
 }
 
 struct sample {
-    json_t *steps;
+    struct plugin_verify *of;
     const char *mover;
-    double percent, due;
+    double percent;
+    unsigned seen;
 };
 
-static int add_sample(const struct operation *op, void *arg)
+static int add_sample(const void *row, void *arg)
 {
+    const struct operation *op = row;
     struct sample *s = arg;
+    s->seen++;
+    s->of->before = op->seq;
     if (!is_stored(op, s->mover))
         return 0;
-    s->due += s->percent;
-    if (s->due < 100)
+    s->of->due += s->percent;
+    if (s->of->due < 100)
         return 0;
-    s->due -= 100;
-    return add_step(s->steps, "verify", op);
+    s->of->due -= 100;
+    return add_step(s->of->steps, "verify", op);
 }
 
-int plugin_verify_submit(struct decide *d, const char *mover, double percent, char id[512], struct err *e)
+void plugin_verify_clear(struct plugin_verify *x)
 {
-    const struct operation_filter f = {.newest_first = true};
+    json_decref(x->steps);
+    *x = (struct plugin_verify){.steps = NULL};
+}
+
+int plugin_verify_submit(struct decide *d, const char *mover, double percent, unsigned most, struct plugin_verify *x,
+                         char id[512], struct err *e)
+{
+    const struct row_filter f = {.state = OP_COMPLETED, .newest_first = true, .before = x->before, .limit = most};
     const struct cfg_plugin *p = cfg_plugin(d->world.cfg, mover + strlen("plugin:"));
-    json_t *steps = json_array();
-    struct sample s = {steps, mover, percent, percent > 0 ? 100 - percent : 0}; /* at least the newest one */
+    struct sample s = {.of = x, .mover = mover, .percent = percent};
     if (!p || strcmp(p->kind, "mover") != 0) {
-        json_decref(steps);
         err_set(e, ERR_USAGE, 0, "there is no mover plugin \"%s\" in the configuration", mover + strlen("plugin:"));
         return err_hint(e, "`snapferry check-config` lists the errors of the configuration");
     }
-    int rc = steps ? operation_each(d->records, &f, add_sample, &s, e) : err_nomem(e);
-    if (rc < 0) {
-        json_decref(steps);
-        return rc;
+    if (!x->before) {
+        x->due = percent > 0 ? 100 - percent : 0; /* at least the newest one */
+        json_take(&x->steps, json_array());
     }
-    return plugin_admin_submit(d, KIND_VERIFY, mover, steps, NULL, "verify", id, e);
+    const int rc = x->steps ? row_each(d->records, ROW_OPERATION, &f, add_sample, &s, e) : err_nomem(e);
+    if (rc < 0)
+        return rc;
+    if (s.seen == most)
+        return 1;
+    return plugin_admin_submit(d, KIND_VERIFY, mover, json_incref(x->steps), NULL, "verify", id, e);
 }
 
 /* ---- the operation ---- */

@@ -23,11 +23,19 @@ struct detach {
     json_t *backups;    /* id -> number of operations that stay */
     json_t *volumes;    /* id -> its last good backup, of those that have it there */
     unsigned natives, removed;
+
+    /* It is written in parts: what has been done, and in this one */
+    enum { DETACH_READ, DETACH_NATIVES, DETACH_OPERATIONS, DETACH_BACKUPS, DETACH_VOLUMES } stage;
+    uint64_t after; /* number of the last row of the stage */
+    size_t at;      /* of the operations */
+    unsigned seen;
 };
 
 static int look(const struct operation *op, void *arg)
 {
     struct detach *d = arg;
+    d->after = op->seq;
+    d->seen++;
     bool here = !strcmp(op->policy->repository, d->repository) && !op->policy->mover[0];
     if (here && !op_state_terminal(op->state))
         snprintf(d->user, sizeof d->user, "%s", op->id);
@@ -52,6 +60,8 @@ static int forget_moved(const struct native_row *row, void *arg)
 {
     struct detach *d = arg;
     CLEANUP(native_row_clear) struct native_row n;
+    d->after = row->seq;
+    d->seen++;
     native_row_init(&n);
     if (strcmp(row->policy->repository, d->repository) != 0 || !row->moved)
         return 0;
@@ -62,48 +72,87 @@ static int forget_moved(const struct native_row *row, void *arg)
     return rc < 0 ? rc : native_row_save(d->engine->records, &n, NULL);
 }
 
-static int forget(struct detach *d, struct err *e)
-{
-    struct records *r = d->engine->records;
-    const char *id;
-    json_t *v;
-    size_t i;
-    int rc = native_row_each(r, NULL, forget_moved, d, e);
-    json_array_foreach(d->operations, i, v) if (rc == 0) rc = operation_delete(r, json_string_value(v), e);
-    json_object_foreach(d->backups, id, v)
-    {
-        CLEANUP(backup_clear) struct backup b;
-        backup_init(&b);
-        if (rc < 0 || json_integer_value(v) > 0 || backup_get(r, id, &b, NULL) < 0)
-            continue;
-        rc = backup_delete(r, id, e);
-        d->removed++;
-    }
-    char why[200];
-    snprintf(why, sizeof why, "was in repository \"%s\", which was detached", d->repository);
-    json_object_foreach(d->volumes, id, v) if (rc >= 0) rc =
-        volume_backup_lost(&d->engine->d, id, json_string_value(v), why, e);
-    return rc;
-}
-
-/* What is to go, or why nothing may go. */
+/* What is to go, or why nothing may go. 1: more rows are to be read. */
 static int find(struct detach *d, struct err *e)
 {
     struct engine *g = d->engine;
-    int rc = operation_each(g->records, NULL, look, d, e);
-    if (rc >= 0)
-        rc = volume_row_each(g->records, NULL, look_at_volume, d, e);
-    if (rc < 0)
-        return rc;
-    if (d->user[0]) {
+    const struct operation_filter f = {.after = d->after, .limit = ENGINE_PART};
+    int rc = operation_each(g->records, &f, look, d, e);
+    if (rc >= 0 && d->user[0]) {
         err_set(e, ERR_BUSY, 0, "%s still uses repository \"%s\"", d->user, d->repository);
         return err_hint(e, "wait for it, or `snapferry cancel %s`", d->user);
     }
-    if (json_array_size(d->operations) > 0 || json_object_size(d->volumes) > 0)
-        return 0;
+    if (rc < 0 || d->seen == ENGINE_PART)
+        return rc < 0 ? rc : 1;
+    rc = volume_row_each(g->records, NULL, look_at_volume, d, e);
+    if (rc < 0 || json_array_size(d->operations) > 0 || json_object_size(d->volumes) > 0)
+        return rc;
     err_set(e, ERR_NOT_FOUND, 0, "no recorded backup is in a repository \"%s\"", d->repository);
     return nearest_hint(e, cfg_near_repository(g->cfg, d->repository),
                         "`snapferry check-config` lists the repositories");
+}
+
+static int forget_natives(struct detach *d, struct err *e)
+{
+    const struct native_row_filter f = {.after = d->after, .limit = ENGINE_PART};
+    const int rc = native_row_each(d->engine->records, &f, forget_moved, d, e);
+    return rc < 0 ? rc : d->seen == ENGINE_PART;
+}
+
+static int forget_operations(struct detach *d, struct err *e)
+{
+    const size_t n = json_array_size(d->operations), to = n - d->at < ENGINE_PART ? n : d->at + ENGINE_PART;
+    for (; d->at < to; d->at++) {
+        const int rc = operation_delete(d->engine->records, json_string_value(json_array_get(d->operations, d->at)), e);
+        if (rc < 0)
+            return rc;
+    }
+    return d->at < n;
+}
+
+/* Those of which no operation stays. */
+static int forget_backups(struct detach *d, struct err *e)
+{
+    struct records *r = d->engine->records;
+    const char *id;
+    void *next;
+    json_t *v;
+    unsigned n = 0;
+    json_object_foreach_safe(d->backups, next, id, v)
+    {
+        CLEANUP(backup_clear) struct backup b;
+        if (n++ == ENGINE_PART)
+            return 1;
+        backup_init(&b);
+        if (json_integer_value(v) == 0 && backup_get(r, id, &b, NULL) >= 0) {
+            const int rc = backup_delete(r, id, e);
+            if (rc < 0)
+                return rc;
+            d->removed++;
+        }
+        json_object_del(d->backups, id);
+    }
+    return 0;
+}
+
+static int forget_volumes(struct detach *d, struct err *e)
+{
+    const char *id;
+    void *next;
+    json_t *v;
+    unsigned n = 0;
+    char why[200];
+    snprintf(why, sizeof why, "was in repository \"%s\", which was detached", d->repository);
+    json_object_foreach_safe(d->volumes, next, id, v)
+    {
+        if (n++ == ENGINE_PART)
+            return 1;
+        const int rc = volume_backup_lost(&d->engine->d, id, json_string_value(v), why, e);
+        if (rc < 0)
+            return rc;
+        json_object_del(d->volumes, id);
+    }
+    return 0;
 }
 
 static void lists_clear(struct detach *d)
@@ -113,20 +162,36 @@ static void lists_clear(struct detach *d)
     json_take(&d->volumes, NULL);
 }
 
-static int write_detach(struct decide *decide, void *arg, struct err *e)
+static void begin(struct detach *d)
 {
-    struct detach *d = arg;
-    (void)decide;
+    lists_clear(d);
     d->user[0] = '\0';
     d->operations = json_array();
     d->backups = json_object();
     d->volumes = json_object();
     d->natives = d->removed = 0;
-    int rc = find(d, e);
-    if (rc >= 0)
-        rc = forget(d, e);
-    lists_clear(d);
-    return rc;
+    d->stage = DETACH_READ;
+    d->after = d->at = 0;
+}
+
+/* In one transaction: all of it is durable, or nothing. */
+static int write_detach(struct decide *decide, void *arg, struct err *e)
+{
+    typedef int stage_fn(struct detach * d, struct err * e);
+    static stage_fn *const stages[] = {[DETACH_READ] = find,
+                                       [DETACH_NATIVES] = forget_natives,
+                                       [DETACH_OPERATIONS] = forget_operations,
+                                       [DETACH_BACKUPS] = forget_backups,
+                                       [DETACH_VOLUMES] = forget_volumes};
+    struct detach *d = arg;
+    if (!request_goes_on(decide))
+        begin(d);
+    d->seen = 0;
+    const int rc = stages[d->stage](d, e);
+    if (rc != 0)
+        return rc < 0 ? rc : 1;
+    d->after = 0;
+    return d->stage++ != DETACH_VOLUMES;
 }
 
 static void detach_ended(const struct err *e, void *arg)
@@ -138,6 +203,7 @@ static void detach_ended(const struct err *e, void *arg)
         log_info("repository \"%s\" is detached: %u backups removed from the records, its data is unchanged",
                  d->repository, d->removed);
     d->reply(e->cls ? NULL : answer, e->cls ? e : NULL, d->arg);
+    lists_clear(d);
     free(d);
 }
 

@@ -22,6 +22,7 @@ struct ask {
     json_t *answer;
     const char *crash; /* crash point behind it, NULL: none */
     bool released;     /* what was kept for inspection goes */
+    struct plugin_verify verify;
 };
 
 static void ask_ended(const struct err *e, void *arg)
@@ -34,6 +35,7 @@ static void ask_ended(const struct err *e, void *arg)
     a->reply(e->cls ? NULL : a->answer, e->cls ? e : NULL, a->arg);
     request_args_clear(&a->req);
     json_decref(a->answer);
+    plugin_verify_clear(&a->verify);
     free(a);
 }
 
@@ -79,8 +81,11 @@ static int write_verify(struct decide *d, void *arg, struct err *e)
     op.read_percent = percent;
     if (percent < 0 || percent > 100)
         return err_set(e, ERR_USAGE, 0, "read_percent must be between 0 and 100");
-    if (!strncmp(repository, "plugin:", 7))
-        return answer_id(a, plugin_verify_submit(d, repository, percent, id, e), id);
+    if (!strncmp(repository, "plugin:", 7)) {
+        if (!request_goes_on(d))
+            plugin_verify_clear(&a->verify);
+        return answer_id(a, plugin_verify_submit(d, repository, percent, ENGINE_PART, &a->verify, id, e), id);
+    }
     return answer_id(a, admin_add(d, KIND_VERIFY, "verify", repository_of(a), &op, NULL, id, e), id);
 }
 

@@ -33,6 +33,10 @@ struct scan {
     int64_t recorded_ns;            /* when this daemon first saw the repository; 0: just now */
     struct scan_counts total, page; /* page: of the one that is being recorded */
     unsigned lost, other, stale, removed;
+    /* of the search for what is missing: numbers of the last row that was looked at, durable and of this part */
+    uint64_t looked, reached;
+    unsigned lost_now;
+    bool more;
 };
 
 /* A record of a page: the outcome of a backup that is not in the records is taken over. */

@@ -154,12 +154,15 @@ struct missing {
     const char *whose;   /* another node; "": this one */
     const json_t *there; /* operation -> true */
     int64_t before_ns;   /* what ended later the scan may not have seen */
-    unsigned lost;
+    unsigned lost, seen;
+    uint64_t reached; /* number of the last row */
 };
 
 static int look_missing(const struct operation *row, void *arg)
 {
     struct missing *m = arg;
+    m->seen++;
+    m->reached = row->seq;
     CLEANUP(operation_clear) struct operation op;
     struct err e = ERR_INIT;
     char why[200];
@@ -194,14 +197,23 @@ static int look_missing(const struct operation *row, void *arg)
     return 0;
 }
 
-/* Not told by a scan that could not read all: a manifest that cannot be read may be the one. */
-static unsigned find_missing(const struct scan *s)
+/* The next rows. Not told by a scan that could not read all: a manifest that cannot be read may be the one. */
+static void find_missing(struct scan *s)
 {
-    struct missing m = {s->engine, s->repository, s->foreign ? s->node : "", s->there, s->began_ns, 0};
+    const struct operation_filter f = {.state = OP_COMPLETED, .after = s->looked, .limit = ENGINE_PART};
+    struct missing m = {.engine = s->engine,
+                        .repository = s->repository,
+                        .whose = s->foreign ? s->node : "",
+                        .there = s->there,
+                        .before_ns = s->began_ns};
+    s->lost_now = 0;
+    s->more = false;
     if (s->total.unreadable)
-        return 0;
-    operation_each(s->engine->records, NULL, look_missing, &m, NULL);
-    return m.lost;
+        return;
+    operation_each(s->engine->records, &f, look_missing, &m, NULL);
+    s->lost_now = m.lost;
+    s->reached = m.reached;
+    s->more = m.seen == ENGINE_PART;
 }
 
 /* ---- the whole ---- */
@@ -240,8 +252,9 @@ static int write_missing(struct decide *d, void *arg, struct err *e)
     struct scan *s = arg;
     (void)d, (void)e;
     s->page = (struct scan_counts){0};
-    scan_interrupted(s);
-    s->lost = find_missing(s);
+    if (!s->looked)
+        scan_interrupted(s);
+    find_missing(s);
     return 0;
 }
 
@@ -251,6 +264,21 @@ static void scan_stopped(const struct err *e, void *arg)
     s->total.added += s->page.added;
     s->total.records += s->page.records;
     scan_finish(s, e);
+}
+
+/* Each part is a request of its own: what it has found is true without the others, and turns go on in between. */
+static void missing_written(const struct err *e, void *arg)
+{
+    struct scan *s = arg;
+    s->lost += e->cls ? 0 : s->lost_now;
+    if (e->cls || !s->more) {
+        scan_stopped(e, s);
+        return;
+    }
+    s->total.added += s->page.added;
+    s->total.records += s->page.records;
+    s->looked = s->reached;
+    engine_request(s->engine, write_missing, missing_written, s);
 }
 
 static void ask_page(struct scan *s);
@@ -310,7 +338,7 @@ static void page_written(const struct err *e, void *arg)
         return;
     }
     n->unreadable += s->after[0] != '\0';
-    engine_request(s->engine, write_missing, scan_stopped, s);
+    engine_request(s->engine, write_missing, missing_written, s);
 }
 
 static void page_ended(const json_t *state, bool terminal, void *arg)

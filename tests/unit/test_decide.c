@@ -375,8 +375,15 @@ static void cmd_verify(void)
     operation_init(&op);
     op.read_percent = 100;
     const char *what = cmd.n > 1 ? word(1) : "main";
-    if ((!strncmp(what, "plugin:", 7) ? plugin_verify_submit(&m.d, what, op.read_percent, id, &e)
-                                      : admin_add(&m.d, KIND_VERIFY, "verify", what, &op, NULL, id, &e)) < 0)
+    struct plugin_verify x = {.steps = NULL};
+    int rc;
+    if (strncmp(what, "plugin:", 7) != 0)
+        rc = admin_add(&m.d, KIND_VERIFY, "verify", what, &op, NULL, id, &e);
+    else
+        while ((rc = plugin_verify_submit(&m.d, what, op.read_percent, 2, &x, id, &e)) > 0)
+            ;
+    plugin_verify_clear(&x);
+    if (rc < 0)
         show_error(&e);
 }
 

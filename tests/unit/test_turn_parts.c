@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* test_turn_parts.c - requests that change many rows do so in parts, and clients are served in between (AO-53) */
+#include "tests/unit/turn.h"
+
+struct parts {
+    struct fixture *x;
+    unsigned n, done, begun, fails_at; /* fails_at: at this part; 0: at none */
+    unsigned in_one_go, most;          /* parts of one iteration of the loop, and of the longest */
+    uint64_t turn;
+    bool ended;
+    struct err err;
+};
+
+static int write_part(struct decide *d, void *arg, struct err *e)
+{
+    struct parts *p = arg;
+    char alias[64];
+    if (!request_goes_on(d)) {
+        p->done = 0;
+        p->begun++;
+        p->turn = d->turn;
+    }
+    assert_int_equal(d->turn, p->turn);
+    p->most = ++p->in_one_go > p->most ? p->in_one_go : p->most;
+    snprintf(alias, sizeof alias, "part-%u", p->done);
+    add_native(p->x, alias, "b-parts", NATIVE_PRESENT);
+    if (++p->done == p->fails_at)
+        return err_set(e, ERR_USAGE, 0, "part %u is refused", p->done);
+    return p->done < p->n;
+}
+
+static void parts_ended(const struct err *e, void *arg)
+{
+    struct parts *p = arg;
+    assert_false(p->ended);
+    p->ended = true;
+    p->err = *e;
+}
+
+static struct parts parts;
+static bool parts_are_half_done(struct fixture *x)
+{
+    (void)x;
+    parts.in_one_go = 0;
+    return parts.done >= parts.n / 2;
+}
+static bool parts_are_done(struct fixture *x)
+{
+    (void)x;
+    parts.in_one_go = 0;
+    return parts.done == parts.n;
+}
+static bool parts_have_ended(struct fixture *x)
+{
+    (void)x;
+    parts.in_one_go = 0;
+    return parts.ended;
+}
+
+static uint64_t parts_in_records(struct fixture *x)
+{
+    const struct native_row_filter f = {.parent = "b-parts"};
+    uint64_t n = 0;
+    native_row_count(x->r, &f, &n, NULL);
+    return n;
+}
+
+static void post_parts(struct fixture *x, unsigned n, unsigned fails_at)
+{
+    parts = (struct parts){.x = x, .n = n, .fails_at = fails_at};
+    engine_request(x->g, write_part, parts_ended, &parts);
+}
+
+/* Clients are served between two parts, nothing of it is synced before the last one, and what is asked meanwhile is
+ * written behind it. */
+static void others_are_served_between_parts(void **state)
+{
+    struct fixture *x = *state;
+    post_parts(x, 40, 0);
+    faults.hold = true;
+    run_until(x, parts_are_half_done, "half of the parts");
+    assert_false(engine_is_writing(x->g));
+    CLEANUP_JSON json_t *status = engine_status(x->g);
+    assert_non_null(status);
+    verify(x);
+    run_until(x, parts_are_done, "all parts");
+    assert_false(parts.ended);
+    run_until(x, is_held, "the sync");
+    assert_int_equal(parts.begun, 1);
+    assert_int_equal(parts.most, 1);
+    assert_false(parts.ended);
+    faults.hold = false;
+    run_until(x, parts_have_ended, "the end");
+    assert_int_equal(parts.err.cls, ERR_NONE);
+    assert_int_equal(parts_in_records(x), 40);
+    wanted = 1;
+    run_until(x, has_answers, "verify");
+    assert_int_equal(got.failed, 0);
+}
+
+/* One that is refused in the middle has changed nothing. */
+static void a_part_that_is_refused_undoes_all(void **state)
+{
+    struct fixture *x = *state;
+    post_parts(x, 20, 13);
+    verify(x);
+    run_until(x, parts_have_ended, "the end");
+    assert_int_equal(parts.err.cls, ERR_USAGE);
+    assert_int_equal(parts.begun, 1);
+    wanted = 1;
+    run_until(x, has_answers, "verify");
+    assert_int_equal(got.failed, 0);
+    assert_int_equal(parts_in_records(x), 0);
+}
+
+/* One that cannot be committed begins anew, alone, and is refused; the other one is not. */
+static void parts_that_cannot_be_committed(void **state)
+{
+    struct fixture *x = *state;
+    sql(x, "CREATE TRIGGER bad BEFORE INSERT ON natives WHEN NEW.id='part-7' "
+           "BEGIN SELECT RAISE(ABORT,'a bad page'); END");
+    post_parts(x, 10, 0);
+    verify(x);
+    wanted = 1;
+    run_until(x, has_answers, "verify");
+    run_until(x, parts_have_ended, "the end");
+    assert_true(parts.begun > 1);
+    assert_non_null(strstr(parts.err.msg, "a bad page"));
+    assert_int_equal(got.failed, 0);
+    assert_int_equal(parts_in_records(x), 0);
+}
+
+static bool detached(struct fixture *x)
+{
+    parts.done += decide_pauses(&x->g->d);
+    return got.n > 0;
+}
+
+/* Finished rows are read, and removed, a part at a time (AO-53). */
+static void a_repository_of_many_rows_is_detached_in_parts(void **state)
+{
+    struct fixture *x = *state;
+    const struct operation_filter all = {.live = false};
+    struct policy policy;
+    struct err e = ERR_INIT;
+    uint64_t left = 1;
+    policy_init(&policy);
+    str_set(&policy.repository, "main");
+    const struct policy *shared = policy_make(&policy);
+    assert_ok(records_begin(x->r, &e), &e);
+    for (unsigned i = 0; i < 5 * ENGINE_PART; i++) {
+        CLEANUP(operation_clear) struct operation op = ROW_INIT;
+        char backup[32];
+        snprintf(backup, sizeof backup, "b-%u", i / 2);
+        if (i % 2 == 0)
+            add_backup(x, backup);
+        operation_init(&op);
+        str_setf(&op.id, "up-%u", i);
+        str_set(&op.parent, backup);
+        op.kind = KIND_BACKUP;
+        op.state = OP_COMPLETED;
+        policy_set(&op.policy, shared);
+        assert_ok(operation_add(x->r, &op, &e), &e);
+    }
+    assert_ok(records_commit(x->r, &e), &e);
+    policy_unref(shared);
+    parts = (struct parts){.x = x};
+    engine_detach(x->g, &(const struct request_args){.repository = (char[]){"main"}}, on_reply, NULL);
+    run_until(x, detached, "detach");
+    assert_int_equal(got.failed, 0);
+    assert_int_equal(jint(got.last, "backups"), 5 * ENGINE_PART / 2);
+    assert_true(parts.done >= 5 + 5 + 2); /* read, operations removed, backups removed */
+    assert_ok(operation_count(x->r, &all, &left, &e), &e);
+    assert_int_equal(left, 0);
+}
+
+/* The daemon stops in between: nothing of it is recorded, and who asked is told. */
+static void a_stop_between_parts(void **state)
+{
+    struct fixture *x = *state;
+    char text[200];
+    post_parts(x, 20, 0);
+    run_until(x, parts_are_half_done, "half of the parts");
+    assert_int_equal(parts_in_records(x), parts.done);
+    engine_stop(x->g, text, sizeof text);
+    assert_true(parts.ended);
+    assert_int_equal(parts.err.cls, ERR_BUSY);
+    assert_int_equal(parts_in_records(x), 0);
+}
+
+int main(void)
+{
+    faulty_vfs_install();
+    const struct CMUnitTest tests[] = {
+        T(others_are_served_between_parts),
+        T(a_part_that_is_refused_undoes_all),
+        T(parts_that_cannot_be_committed),
+        T(a_repository_of_many_rows_is_detached_in_parts),
+        T(a_stop_between_parts),
+    };
+    return cmocka_run_group_tests_name("turn_parts", tests, NULL, NULL);
+}
