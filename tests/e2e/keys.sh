@@ -119,6 +119,50 @@ sleep 1
 check "snapshot-only-max-age: those that are older are pruned, except the newest" until_true 20 eval \
     'ask native prune --yes --quiet; [ "$(natives_of "$X/kept/k.img" | wc -l)" = 1 ]'
 
+# ---- repositories, failures ----
+sf "$WORK/second" repo create --quiet
+config_add 60-second "[daemon]
+repository = main
+[repository \"second\"]
+type = filesystem
+path = $WORK/second
+password-file = $WORK/password"
+config_class kept "$X/kept" 'repository = second'
+reload
+check "repository: a backup into another one" ask backup "$X/kept/k.img" --wait --quiet
+same "repository: it has the snapshot" "$(sf "$WORK/second" snapshot list --json | result 'snapshots | length')" 1
+mv "$WORK/second" "$WORK/second.away"
+config_class kept "$X/kept" 'repository = second' 'repo-outage-max = 2s' 'retries = 0'
+reload
+B=$(submit "$X/kept/k.img")
+same "repo-outage-max: not longer than that" "$(wait_state "$B" Failed 40)" Failed
+check "repo-outage-max: and it says so" grep -q 'for longer than repo-outage-max' <<<"$(doc "$B" | jq -r .error.message)"
+config_class kept "$X/kept"
+rm "$CONF/conf.d/60-second.ini"
+reload
+failed() { # KEEP: native snapshots that a failed backup of a volume without others leaves
+    config_class img "$X/img" 'retries = 0' 'snapshots-to-retain = 0' "keep-on-failure = $1"
+    reload
+    running "$X/img/tiny.img"
+    kill -KILL "$PID"
+    wait_state "$A" Failed 30 >/dev/null
+}
+failed no
+same "keep-on-failure = no: nothing is left" "$(natives_of "$X/img/tiny.img" | wc -l)" 0
+failed yes
+same "keep-on-failure = yes: its native snapshot" "$(natives_of "$X/img/tiny.img" | wc -l)" 1
+config_class img "$X/img" 'snapshots-to-retain = 3' 'retain-max-age = 1h'
+reload
+for i in 1 2; do ask backup "$X/img/tiny.img" --wait --quiet; done
+same "retain-max-age: younger ones stay" "$(natives_of "$X/img/tiny.img" | wc -l)" 2
+config_class img "$X/img" 'snapshots-to-retain = 3' 'retain-max-age = 1s'
+reload
+sleep 1
+check "retain-max-age: those that are older are pruned" until_true 20 eval \
+    'ask native prune --yes --quiet; [ "$(natives_of "$X/img/tiny.img" | wc -l)" -le 1 ]'
+config_class img "$X/img"
+reload
+
 # ---- which plugin moves a volume ----
 value() { askj explain "$1" | jq -r --arg k "$2" '.policy[$k].value // empty'; }
 mover() { value "$X/img/$1.img" mover; }
