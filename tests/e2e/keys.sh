@@ -136,7 +136,8 @@ config_class kept "$X/kept" 'repository = second' 'repo-outage-max = 2s' 'retrie
 reload
 B=$(submit "$X/kept/k.img")
 same "repo-outage-max: not longer than that" "$(wait_state "$B" Failed 40)" Failed
-check "repo-outage-max: and it says so" grep -q 'for longer than repo-outage-max' <<<"$(doc "$B" | jq -r .error.message)"
+check "repo-outage-max: and it says so" grep -q 'for longer than repo-outage-max' \
+    <<<"$(doc "$B" | jq -r .error.message)"
 config_class kept "$X/kept"
 rm "$CONF/conf.d/60-second.ini"
 reload
