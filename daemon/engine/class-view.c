@@ -8,13 +8,12 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static const char **texts_of(const json_t *list)
+/* With a NULL behind the last one. */
+static const char **texts_of(const struct strs *list)
 {
-    const size_t n = json_array_size(list);
-    const char **ret = calloc(n + 1, sizeof *ret);
-    for (size_t i = 0, k = 0; ret && i < n; i++)
-        if (json_is_string(json_array_get(list, i)))
-            ret[k++] = json_string_value(json_array_get(list, i));
+    const char **ret = calloc(list->n + 1, sizeof *ret);
+    for (unsigned i = 0; ret && i < list->n; i++)
+        ret[i] = list->v[i];
     return ret;
 }
 
@@ -26,24 +25,27 @@ static const char *text_or_null(const char *s)
 int class_view(struct class_view *v, const json_t *doc, struct err *e)
 {
     memset(v, 0, sizeof *v);
-    if (!jstr(doc, "driver")[0])
+    const struct class_desc *k = v->desc = class_desc_from_json(doc);
+    if (!k->driver[0]) {
+        class_view_clear(v);
         return err_set(e, ERR_GENERIC, EINVAL, "a record names no storage class");
-    if (!(v->match = texts_of(jarr(doc, "match"))) || !(v->peers = texts_of(jarr(doc, "peers")))) {
+    }
+    if (!(v->match = texts_of(&k->match)) || !(v->peers = texts_of(&k->peers))) {
         class_view_clear(v);
         return err_nomem(e);
     }
-    v->c.name = jstr(doc, "name");
-    v->c.driver = jstr(doc, "driver");
-    v->c.match = v->match;
-    v->c.peers = v->peers[0] ? v->peers : NULL;
-    v->c.target = jstr(doc, "target");
-    v->c.node = jstr(doc, "node");
-    v->c.plugin = text_or_null(jstr(doc, "plugin"));
-    v->c.plugin_user = text_or_null(jstr(doc, "plugin_user"));
-    v->c.accept_inconsistent = jbool(doc, "accept_inconsistent");
-    v->c.cow_percent = (unsigned)jint(doc, "cow_percent");
-    v->c.overlay_hook = text_or_null(jstr(doc, "overlay_hook"));
-    v->c.options = jobj(doc, "options");
+    v->c = (struct driver_class){.name = k->name,
+                                 .driver = k->driver,
+                                 .match = v->match,
+                                 .peers = k->peers.n ? v->peers : NULL,
+                                 .target = k->target,
+                                 .node = k->node,
+                                 .plugin = text_or_null(k->plugin),
+                                 .plugin_user = text_or_null(k->plugin_user),
+                                 .accept_inconsistent = k->accept_inconsistent,
+                                 .cow_percent = (unsigned)k->cow_percent,
+                                 .overlay_hook = text_or_null(k->overlay_hook),
+                                 .options = k->options};
     return 0;
 }
 
@@ -51,7 +53,8 @@ void class_view_clear(struct class_view *v)
 {
     free(v->match);
     free(v->peers);
-    v->match = v->peers = NULL;
+    class_desc_unref(v->desc);
+    *v = (struct class_view){.match = NULL};
 }
 
 int repository_password(const struct cfg *c, const char *name, char **ret, struct err *e)

@@ -198,6 +198,7 @@ void journal_run(const struct backup *b);
 /* The borrowed view of a class document; class_view_clear() frees the arrays. */
 struct class_view {
     struct driver_class c;
+    const struct class_desc *desc; /* NULL: none */
     const char **match, **peers;
 };
 int class_view(struct class_view *ret, const json_t *doc, struct err *e);

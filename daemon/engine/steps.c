@@ -9,6 +9,8 @@
 #include "base/password.h"
 #include "daemon/engine/engine-impl.h"
 #include "daemon/engine/hooks.h"
+#include "daemon/records/opaque.h"
+#include "daemon/records/step-request.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -106,10 +108,13 @@ int step_volumes(const json_t *in, json_t **out, int *fd, struct err *e)
     (void)fd;
     json_array_foreach(json_object_get(in, "classes"), i, q)
     {
+        CLEANUP(step_request_clear) struct step_request r;
+        if (step_request_load(&r, q, e) < 0)
+            return -ENOMEM;
         CLEANUP(place_clear) struct place p = {.d = NULL};
         struct err ce = ERR_INIT;
         json_t *list = json_array(), *missing = json_array(), *answer = json_object(), *passed = json_array();
-        const json_t *names = jarr(q, "names"), *name;
+        const json_t *names = r.names, *name;
         unsigned abilities = 0;
         size_t k;
         json_object_set(answer, "class", json_object_get(q, "class"));
@@ -117,7 +122,7 @@ int step_volumes(const json_t *in, json_t **out, int *fd, struct err *e)
         json_object_set_new(answer, "missing", missing);
         json_object_set_new(answer, "passed", passed);
         json_array_append_new(classes, answer);
-        int rc = place_open(&p, jobj(q, "class"), &ce);
+        int rc = place_open(&p, r.klass, &ce);
         if (rc == 0 && (rc = p.d->abilities(&p.v.c, &abilities, &ce)) == 0)
             jset_int(answer, "abilities", abilities);
         if (rc == 0 && !names)
@@ -135,8 +140,8 @@ int step_volumes(const json_t *in, json_t **out, int *fd, struct err *e)
                 return err_nomem(e);
             if (p.d->resolve(&p.v.c, json_string_value(name), v, &ve) == 0) {
                 add_volume(v, list);
-                if (jobj(q, "into"))
-                    note_same_pool(&p, v, jobj(q, "into"), json_array_get(list, json_array_size(list) - 1));
+                if (r.into)
+                    note_same_pool(&p, v, r.into, json_array_get(list, json_array_size(list) - 1));
             } else {
                 json_t *m = error_doc(&ve);
                 json_object_set(m, "volume", (json_t *)name);
@@ -157,17 +162,20 @@ int step_pool(const json_t *in, json_t **out, int *fd, struct err *e)
     (void)fd;
     json_array_foreach(json_object_get(in, "items"), i, q)
     {
+        CLEANUP(step_request_clear) struct step_request r;
+        if (step_request_load(&r, q, e) < 0)
+            return -ENOMEM;
         CLEANUP(place_clear) struct place p = {.d = NULL};
         CLEANUP_FREE struct volume *v = calloc(1, sizeof *v);
+        CLEANUP(volume_desc_unrefp) const struct volume_desc *known = volume_desc_from_json(r.volume);
         struct pool_usage u = {.used_ratio = -1};
         struct err pe = ERR_INIT;
         if (!v)
             return err_nomem(e);
-        if (place_open(&p, jobj(q, "class"), &pe) == 0 && p.d->pool && volume_from_json(v, jobj(q, "volume"), &pe) == 0)
+        if (place_open(&p, r.klass, &pe) == 0 && p.d->pool && volume_from_json(v, r.volume, &pe) == 0)
             p.d->pool(&p.v.c, v, &u, &pe);
-        json_array_append_new(answers,
-                              json_pack("{s:s,s:f,s:I,s:I}", "volume", jstr(jobj(q, "volume"), "id"), "used_ratio",
-                                        u.used_ratio, "size", (json_int_t)u.size, "free", (json_int_t)u.free));
+        json_array_append_new(answers, json_pack("{s:s,s:f,s:I,s:I}", "volume", known->id, "used_ratio", u.used_ratio,
+                                                 "size", (json_int_t)u.size, "free", (json_int_t)u.free));
     }
     *out = json_pack("{s:O}", "items", answers);
     return *out ? 0 : err_nomem(e);
@@ -175,21 +183,22 @@ int step_pool(const json_t *in, json_t **out, int *fd, struct err *e)
 
 /* ---- native snapshots ---- */
 
-static int tag_from_json(struct native_tag *t, const json_t *j)
+static int tag_from_json(struct native_tag *t, const json_t *doc)
 {
+    CLEANUP(tag_desc_unrefp) const struct tag_desc *d = tag_desc_from_json(doc);
     memset(t, 0, sizeof *t);
-    snprintf(t->alias, sizeof t->alias, "%s", jstr(j, "alias"));
-    snprintf(t->volume_id, sizeof t->volume_id, "%s", jstr(j, "volume_id"));
-    snprintf(t->volume_name, sizeof t->volume_name, "%s", jstr(j, "volume_name"));
-    snprintf(t->backup, sizeof t->backup, "%s", jstr(j, "backup"));
-    snprintf(t->operation, sizeof t->operation, "%s", jstr(j, "operation"));
-    snprintf(t->repository, sizeof t->repository, "%s", jstr(j, "repository"));
-    t->created_ns = jint(j, "created_ns");
-    t->seq = (uint64_t)jint(j, "seq");
+    snprintf(t->alias, sizeof t->alias, "%s", d->alias);
+    snprintf(t->volume_id, sizeof t->volume_id, "%s", d->volume_id);
+    snprintf(t->volume_name, sizeof t->volume_name, "%s", d->volume_name);
+    snprintf(t->backup, sizeof t->backup, "%s", d->backup);
+    snprintf(t->operation, sizeof t->operation, "%s", d->operation);
+    snprintf(t->repository, sizeof t->repository, "%s", d->repository);
+    t->created_ns = d->created_ns;
+    t->seq = d->seq;
     return t->alias[0] ? 0 : -EINVAL;
 }
 
-static int snapshot_one(const json_t *q, json_t *answer, struct err *e)
+static int snapshot_one(const struct step_request *r, json_t *answer, struct err *e)
 {
     CLEANUP(place_clear) struct place p = {.d = NULL};
     CLEANUP_FREE struct volume *v = calloc(1, sizeof *v), *now = calloc(1, sizeof *now);
@@ -197,12 +206,12 @@ static int snapshot_one(const json_t *q, json_t *answer, struct err *e)
     CLEANUP_FREE struct native_tag *t = calloc(1, sizeof *t);
     if (!v || !n || !t || !now)
         return err_nomem(e);
-    int rc = place_open(&p, jobj(q, "class"), e);
+    int rc = place_open(&p, r->klass, e);
     if (rc == 0)
-        rc = volume_from_json(v, jobj(q, "volume"), e);
+        rc = volume_from_json(v, r->volume, e);
     if (rc < 0)
         return rc;
-    if (tag_from_json(t, jobj(q, "tag")) < 0)
+    if (tag_from_json(t, r->tag) < 0)
         return err_set(e, ERR_GENERIC, EINVAL, "the record of %s names no alias", v->name);
     /* The name may have come to mean something else since the request: the id tells. */
     rc = p.d->resolve(&p.v.c, v->name, now, e);
@@ -229,11 +238,14 @@ int step_snapshot(const json_t *in, json_t **out, int *fd, struct err *e)
     (void)fd;
     json_array_foreach(json_object_get(in, "items"), i, q)
     {
+        CLEANUP(step_request_clear) struct step_request r;
+        if (step_request_load(&r, q, e) < 0)
+            return -ENOMEM;
         struct err se = ERR_INIT;
         json_t *a = json_object();
-        jset_str(a, "operation", jstr(q, "operation"));
+        jset_str(a, "operation", r.operation);
         json_array_append_new(answers, a);
-        if (snapshot_one(q, a, &se) < 0)
+        if (snapshot_one(&r, a, &se) < 0)
             json_object_set_new(a, "error", error_doc(&se));
         crash_point("engine-snapshot-taken");
     }
@@ -270,22 +282,26 @@ static int look_again(const struct place *p, const char *alias, const struct nat
     return rc;
 }
 
-static int undo_one(const json_t *q, struct err *e);
+static int undo_one(const struct step_request *r, struct err *e);
 
-static int remove_one(const json_t *q, json_t *answer, struct err *e)
+static int remove_one(const struct step_request *r, json_t *answer, struct err *e)
 {
     CLEANUP(place_clear) struct place p = {.d = NULL};
     CLEANUP_FREE struct native *n = calloc(1, sizeof *n);
     bool gone = false;
     if (!n)
         return err_nomem(e);
-    int rc = place_open(&p, jobj(q, "class"), e);
+    int rc = place_open(&p, r->klass, e);
     if (rc == 0)
-        rc = native_from_json(n, jobj(q, "native"), e);
-    if (rc == 0 && jobj(q, "kept")) /* the intermediate that was kept with it comes first: it may be made of it */
-        rc = undo_one(jobj(q, "kept"), e);
-    if (rc == 0 && jbool(q, "missing") && p.d->list)
-        return look_again(&p, jstr(q, "alias"), n, answer, e);
+        rc = native_from_json(n, r->native, e);
+    if (rc == 0 && r->kept) { /* the intermediate that was kept with it comes first: it may be made of it */
+        CLEANUP(step_request_clear) struct step_request kept;
+        rc = step_request_load(&kept, r->kept, e);
+        if (rc == 0)
+            rc = undo_one(&kept, e);
+    }
+    if (rc == 0 && r->missing && p.d->list)
+        return look_again(&p, r->alias, n, answer, e);
     if (rc == 0)
         rc = p.d->remove(&p.v.c, n, &gone, e);
     jset_bool(answer, "gone", gone);
@@ -300,11 +316,14 @@ int step_remove(const json_t *in, json_t **out, int *fd, struct err *e)
     (void)fd;
     json_array_foreach(json_object_get(in, "items"), i, q)
     {
+        CLEANUP(step_request_clear) struct step_request r;
+        if (step_request_load(&r, q, e) < 0)
+            return -ENOMEM;
         struct err re = ERR_INIT;
         json_t *a = json_object();
-        jset_str(a, "alias", jstr(q, "alias"));
+        jset_str(a, "alias", r.alias);
         json_array_append_new(answers, a);
-        if (remove_one(q, a, &re) < 0)
+        if (remove_one(&r, a, &re) < 0)
             json_object_set_new(a, "error", error_doc(&re));
         crash_point("engine-native-removed");
     }
@@ -314,17 +333,20 @@ int step_remove(const json_t *in, json_t **out, int *fd, struct err *e)
 
 int step_find(const json_t *in, json_t **out, int *fd, struct err *e)
 {
+    CLEANUP(step_request_clear) struct step_request r;
+    if (step_request_load(&r, in, e) < 0)
+        return -ENOMEM;
     CLEANUP(place_clear) struct place p = {.d = NULL};
     CLEANUP_FREE struct volume *v = calloc(1, sizeof *v);
     CLEANUP_FREE struct native *n = calloc(1, sizeof *n);
     (void)fd;
     if (!v || !n)
         return err_nomem(e);
-    int rc = place_open(&p, jobj(in, "class"), e);
+    int rc = place_open(&p, r.klass, e);
     if (rc == 0)
-        rc = volume_from_json(v, jobj(in, "volume"), e);
+        rc = volume_from_json(v, r.volume, e);
     if (rc == 0)
-        rc = p.d->find(&p.v.c, v, jstr(in, "alias"), jstr(in, "hint"), n, e);
+        rc = p.d->find(&p.v.c, v, r.alias, r.hint, n, e);
     if (rc < 0)
         return rc;
     *out = native_to_json(n);
@@ -360,23 +382,26 @@ static int find_again(const struct place *own, const struct volume *v, const str
 
 int step_expose(const json_t *in, json_t **out, int *fd, struct err *e)
 {
+    CLEANUP(step_request_clear) struct step_request r;
+    if (step_request_load(&r, in, e) < 0)
+        return -ENOMEM;
     CLEANUP(place_clear) struct place own, into = {.d = NULL};
     CLEANUP_FREE struct native *n = calloc(1, sizeof *n);
     CLEANUP_FREE struct volume *v = calloc(1, sizeof *v);
     CLEANUP_FREE struct exposure *x = calloc(1, sizeof *x);
-    struct expose_request q = {.read_only = jbool(in, "read_only")};
+    struct expose_request q = {.read_only = r.read_only};
     enum expose_mechanism m;
     if (!n || !v || !x)
         return err_nomem(e);
     memset(&into, 0, sizeof into);
-    int rc = place_open(&own, jobj(in, "own"), e);
-    if (rc == 0 && jobj(in, "into"))
-        rc = place_open(&into, jobj(in, "into"), e);
+    int rc = place_open(&own, r.own, e);
+    if (rc == 0 && r.into)
+        rc = place_open(&into, r.into, e);
     if (rc == 0)
-        rc = native_from_json(n, jobj(in, "native"), e);
+        rc = native_from_json(n, r.native, e);
     if (rc == 0)
-        rc = volume_from_json(v, jobj(in, "volume"), e);
-    if (rc == 0 && jbool(in, "again"))
+        rc = volume_from_json(v, r.volume, e);
+    if (rc == 0 && r.again)
         rc = find_again(&own, v, n, e);
     if (rc == 0)
         rc = own.d->abilities(&own.v.c, &q.own_abilities, e);
@@ -393,8 +418,7 @@ int step_expose(const json_t *in, json_t **out, int *fd, struct err *e)
     if (rc < 0)
         return rc;
     const double began = mono_s();
-    rc = driver_expose(&own.v.c, n, into.d ? &into.v.c : NULL, m, q.read_only, jstr(in, "alias"),
-                       (uint64_t)jint(in, "rate"), x, e);
+    rc = driver_expose(&own.v.c, n, into.d ? &into.v.c : NULL, m, q.read_only, r.alias, r.rate, x, e);
     if (rc < 0)
         return err_wrap(e, "%s of the native snapshot of %s into class \"%s\"", expose_mechanism_name(m), v->name,
                         into.d ? into.v.c.name : own.v.c.name);
@@ -403,23 +427,26 @@ int step_expose(const json_t *in, json_t **out, int *fd, struct err *e)
     *out = exposure_to_json(x);
     if (*out && exposure_made_nothing(into.d ? into.d : own.d, x))
         jset_bool(*out, "nothing_made", true);
-    if (*out && jbool(in, "open"))
+    if (*out && r.open)
         open_exposed(&own, into.d ? &into : NULL, x, fd);
     return *out ? 0 : err_nomem(e);
 }
 
 int step_open(const json_t *in, json_t **out, int *fd, struct err *e)
 {
+    CLEANUP(step_request_clear) struct step_request r;
+    if (step_request_load(&r, in, e) < 0)
+        return -ENOMEM;
     CLEANUP(place_clear) struct place p = {.d = NULL};
     CLEANUP_FREE struct exposure *x = calloc(1, sizeof *x);
     (void)out;
     if (!x)
         return err_nomem(e);
-    int rc = exposure_from_json(x, jobj(in, "exposure"), e);
+    int rc = exposure_from_json(x, r.exposure, e);
     /* A copy is the business of the class where it lies, all else of the snapshot's owner. */
     memset(&p, 0, sizeof p);
     if (rc == 0)
-        rc = place_open(&p, x->mechanism == EXPOSE_COPY && jobj(in, "into") ? jobj(in, "into") : jobj(in, "own"), e);
+        rc = place_open(&p, x->mechanism == EXPOSE_COPY && r.into ? r.into : r.own, e);
     /* A mover only reads, also what a hook could write (PVC-07). */
     x->read_only = true;
     return rc < 0 ? rc : p.d->open(&p.v.c, x, fd, e);
@@ -478,82 +505,87 @@ int step_changes(const json_t *in, json_t **out, int *fd, struct err *e)
 
 /* ---- undoing what intents name ---- */
 
-static enum target_use use_of(const json_t *in)
+static enum target_use use_of(const struct step_request *r)
 {
-    const char *keep = jstr(in, "keep");
-    return !strcmp(keep, "rest")    ? TARGET_PATCH
-           : !strcmp(keep, "equal") ? TARGET_UPDATE
-           : jbool(in, "overwrite") ? TARGET_REPLACE
-                                    : TARGET_NEW;
+    return r->keep == TARGET_KEEP_REST    ? TARGET_PATCH
+           : r->keep == TARGET_KEEP_EQUAL ? TARGET_UPDATE
+           : r->overwrite                 ? TARGET_REPLACE
+                                          : TARGET_NEW;
 }
 
-static int undo_one(const json_t *q, struct err *e)
+static bool driver_is_known(const json_t *doc)
+{
+    CLEANUP(class_desc_unrefp) const struct class_desc *k = class_desc_from_json(doc);
+    return driver_by_name(k->driver) != NULL;
+}
+
+static int undo_one(const struct step_request *r, struct err *e)
 {
     CLEANUP(place_clear) struct place p = {.d = NULL};
-    const char *kind = jstr(q, "kind");
-    const json_t *doc = jobj(q, "doc");
-    int rc;
+    CLEANUP(step_request_clear) struct step_request doc;
+    int rc = step_request_load(&doc, r->doc, e);
+    if (rc < 0)
+        return rc;
     memset(&p, 0, sizeof p);
-    if (!strcmp(kind, "hook-post")) {
+    if (r->kind == INTENT_HOOK_POST) {
         json_t *ignored = NULL;
         int fd = -1;
-        rc = hook_step(doc, &ignored, &fd, e);
+        rc = hook_step(r->doc, &ignored, &fd, e);
         json_decref(ignored);
         if (rc < 0)
-            log_warning("the post-snapshot hook of %s, at clean-up: %s", jstr(doc, "operation"), e ? e->msg : "");
+            log_warning("the post-snapshot hook of %s, at clean-up: %s", doc.operation, e ? e->msg : "");
         return 0; /* it ran; what it says is in the log, running it for ever helps nobody */
     }
-    if (!strcmp(kind, "exposure")) {
+    if (r->kind == INTENT_EXPOSURE) {
         CLEANUP_FREE struct exposure *x = calloc(1, sizeof *x);
         if (!x)
             return err_nomem(e);
-        if (!jobj(doc, "exposure") && !driver_by_name(jstr(jobj(doc, "into"), "driver")))
+        if (!doc.exposure && !driver_is_known(doc.into))
             return 0; /* a driver that this build lacks has made nothing */
-        rc = place_open(&p, jobj(doc, "into"), e);
+        rc = place_open(&p, doc.into, e);
         if (rc < 0)
             return rc;
-        if (jobj(doc, "exposure"))
-            rc = exposure_from_json(x, jobj(doc, "exposure"), e);
+        if (doc.exposure)
+            rc = exposure_from_json(x, doc.exposure, e);
         else /* It may or may not have been made: the alias finds it. */
-            snprintf(x->alias, sizeof x->alias, "%s", jstr(q, "name"));
+            snprintf(x->alias, sizeof x->alias, "%s", r->name);
         if (rc == 0 && p.d->unexpose)
             rc = p.d->unexpose(&p.v.c, x, e);
         crash_point("engine-unexposed");
         return rc;
     }
-    if (!strcmp(kind, "target")) {
+    if (r->kind == INTENT_TARGET) {
         CLEANUP_FREE struct restore_target *t = calloc(1, sizeof *t);
         if (!t)
             return err_nomem(e);
-        rc = place_open(&p, jobj(doc, "class"), e);
-        if (rc == 0 && jobj(doc, "target"))
-            rc = target_from_json(t, jobj(doc, "target"), e);
+        rc = place_open(&p, doc.klass, e);
+        if (rc == 0 && doc.target)
+            rc = target_from_json(t, doc.target, e);
         else if (rc == 0) {
             /* Not known whether it was made: making it again (idempotent by alias) tells its names. */
-            rc =
-                p.d->target(&p.v.c, jstr(doc, "name"), (uint64_t)jint(doc, "size"), jstr(q, "name"), use_of(doc), t, e);
+            rc = p.d->target(&p.v.c, doc.name, doc.size, r->name, use_of(&doc), t, e);
             if (rc == -EEXIST || rc == -EROFS || rc == -ENOENT || (e && e->cls == ERR_TARGET))
                 return 0; /* refused, or no place for it: there was nothing of ours */
         }
         return rc < 0 ? rc : p.d->target_abort(&p.v.c, t, e);
     }
-    if (!strcmp(kind, "native")) {
+    if (r->kind == INTENT_NATIVE) {
         CLEANUP_FREE struct native *n = calloc(1, sizeof *n);
         CLEANUP_FREE struct volume *v = calloc(1, sizeof *v);
         bool gone;
         if (!n || !v)
             return err_nomem(e);
-        rc = place_open(&p, jobj(doc, "class"), e);
+        rc = place_open(&p, doc.klass, e);
         if (rc == 0)
-            rc = volume_from_json(v, jobj(doc, "volume"), e);
+            rc = volume_from_json(v, doc.volume, e);
         if (rc < 0)
             return rc;
         struct err fe = ERR_INIT;
-        if (p.d->find(&p.v.c, v, jstr(q, "name"), "", n, &fe) < 0) {
+        if (p.d->find(&p.v.c, v, r->name, "", n, &fe) < 0) {
             if (fe.cls == ERR_NOT_FOUND)
                 return 0;
             /* Half-made ones are not found healthy, but removed by their tag all the same. */
-            snprintf(n->tag.alias, sizeof n->tag.alias, "%s", jstr(q, "name"));
+            snprintf(n->tag.alias, sizeof n->tag.alias, "%s", r->name);
             snprintf(n->tag.volume_id, sizeof n->tag.volume_id, "%s", v->id);
             snprintf(n->tag.volume_name, sizeof n->tag.volume_name, "%s", v->name);
         }
@@ -570,11 +602,14 @@ int step_undo(const json_t *in, json_t **out, int *fd, struct err *e)
     (void)fd;
     json_array_foreach(json_object_get(in, "intents"), i, q)
     {
+        CLEANUP(step_request_clear) struct step_request r;
+        if (step_request_load(&r, q, e) < 0)
+            return -ENOMEM;
         struct err ue = ERR_INIT;
         json_t *a = json_object();
-        jset_int(a, "id", jint(q, "id"));
+        jset_int(a, "id", r.id);
         json_array_append_new(answers, a);
-        if (undo_one(q, &ue) < 0)
+        if (undo_one(&r, &ue) < 0)
             json_object_set_new(a, "error", error_doc(&ue));
     }
     *out = json_pack("{s:O}", "intents", answers);
@@ -587,18 +622,21 @@ int step_undo(const json_t *in, json_t **out, int *fd, struct err *e)
 
 int step_target(const json_t *in, json_t **out, int *fd, struct err *e)
 {
+    CLEANUP(step_request_clear) struct step_request r;
+    if (step_request_load(&r, in, e) < 0)
+        return -ENOMEM;
     CLEANUP(place_clear) struct place p = {.d = NULL};
     CLEANUP_FREE struct restore_target *t = calloc(1, sizeof *t);
     (void)fd;
     if (!t)
         return err_nomem(e);
-    int rc = place_open(&p, jobj(in, "class"), e);
+    int rc = place_open(&p, r.klass, e);
     if (rc < 0)
         return rc;
     if (!p.d->target)
         return err_set(e, ERR_USAGE, 0, "driver \"%s\" cannot make %s as a volume to restore into", p.v.c.driver,
-                       jstr(in, "name"));
-    rc = p.d->target(&p.v.c, jstr(in, "name"), (uint64_t)jint(in, "size"), jstr(in, "alias"), use_of(in), t, e);
+                       r.name);
+    rc = p.d->target(&p.v.c, r.name, r.size, r.alias, use_of(&r), t, e);
     if (rc < 0)
         return rc;
     *out = json_object();
@@ -607,23 +645,22 @@ int step_target(const json_t *in, json_t **out, int *fd, struct err *e)
     char identity[DEVICE_IDENTITY_MAX];
     if (driver_target_identity(t->path, identity, sizeof identity))
         jset_str(json_object_get(*out, "target"), "device", identity);
-    if (jobj(in, "native")) {
+    if (r.native) {
         /* The fast way: from the native snapshot, where the storage can. */
         CLEANUP(place_clear) struct place own = {.d = NULL};
         CLEANUP_FREE struct volume *v = calloc(1, sizeof *v);
         CLEANUP_FREE struct native *n = calloc(1, sizeof *n), *found = calloc(1, sizeof *found);
         if (!v || !n || !found)
             return err_nomem(e);
-        rc = place_open(&own, jobj(in, "own"), e);
+        rc = place_open(&own, r.own, e);
         if (rc == 0)
-            rc = native_from_json(n, jobj(in, "native"), e);
+            rc = native_from_json(n, r.native, e);
         if (rc == 0)
-            rc = volume_from_json(v, jobj(in, "volume"), e);
+            rc = volume_from_json(v, r.volume, e);
         if (rc == 0) /* it must still exist and be healthy (RS-22) */
             rc = own.d->find(&own.v.c, v, n->tag.alias, n->handle, found, e);
         if (rc == 0 && !p.d->target_from_native)
-            rc = err_set(e, ERR_USAGE, 0, "driver \"%s\" cannot fill %s from a native snapshot", p.v.c.driver,
-                         jstr(in, "name"));
+            rc = err_set(e, ERR_USAGE, 0, "driver \"%s\" cannot fill %s from a native snapshot", p.v.c.driver, r.name);
         if (rc == 0)
             rc = p.d->target_from_native(&p.v.c, found, t, e);
         if (rc < 0)
@@ -636,8 +673,11 @@ int step_target(const json_t *in, json_t **out, int *fd, struct err *e)
 
 int step_target_open(const json_t *in, json_t **out, int *fd, struct err *e)
 {
-    const json_t *t = jobj(in, "target");
-    const char *path = jstr(t, "path"), *was = jstr(t, "device");
+    CLEANUP(step_request_clear) struct step_request r;
+    if (step_request_load(&r, in, e) < 0)
+        return -ENOMEM;
+    const struct target_paths t = target_paths_read(r.target);
+    const char *path = t.path, *was = t.device;
     char now[DEVICE_IDENTITY_MAX];
     (void)out;
     int rc = driver_target_open(path, fd, e);
@@ -654,14 +694,17 @@ int step_target_open(const json_t *in, json_t **out, int *fd, struct err *e)
 
 int step_target_commit(const json_t *in, json_t **out, int *fd, struct err *e)
 {
+    CLEANUP(step_request_clear) struct step_request r;
+    if (step_request_load(&r, in, e) < 0)
+        return -ENOMEM;
     CLEANUP(place_clear) struct place p = {.d = NULL};
     CLEANUP_FREE struct restore_target *t = calloc(1, sizeof *t);
     (void)fd;
     if (!t)
         return err_nomem(e);
-    int rc = place_open(&p, jobj(in, "class"), e);
+    int rc = place_open(&p, r.klass, e);
     if (rc == 0)
-        rc = target_from_json(t, jobj(in, "target"), e);
+        rc = target_from_json(t, r.target, e);
     if (rc < 0)
         return rc;
     rc = p.d->target_commit(&p.v.c, t, e);
@@ -686,9 +729,12 @@ static int note_found(const struct native *n, void *arg)
 
 int step_natives(const json_t *in, json_t **out, int *fd, struct err *e)
 {
+    CLEANUP(step_request_clear) struct step_request r;
+    if (step_request_load(&r, in, e) < 0)
+        return -ENOMEM;
     CLEANUP_JSON json_t *found = json_object(), *natives = json_array();
     struct err first = ERR_INIT;
-    const json_t *doc, *alias;
+    const json_t *doc;
     size_t i;
     (void)fd;
     json_array_foreach(json_object_get(in, "classes"), i, doc)
@@ -702,11 +748,10 @@ int step_natives(const json_t *in, json_t **out, int *fd, struct err *e)
             first = ce;
     }
     /* Where a class could not be listed nothing is known to be missing. */
-    json_array_foreach(jarr(in, "aliases"), i, alias)
-    {
-        const bool there = json_object_get(found, json_string_value(alias)) != NULL;
+    for (unsigned k = 0; k < r.aliases.n; k++) {
+        const bool there = json_object_get(found, r.aliases.v[k]) != NULL;
         const enum seen_state state = there ? SEEN_PRESENT : first.cls ? SEEN_UNKNOWN : SEEN_MISSING;
-        json_array_append_new(natives, json_pack("{s:O,s:s,s:s}", "alias", alias, "state",
+        json_array_append_new(natives, json_pack("{s:s,s:s,s:s}", "alias", r.aliases.v[k], "state",
                                                  enum_name(&seen_state_names, (int)state), "why",
                                                  state == SEEN_UNKNOWN ? first.msg : ""));
     }
@@ -762,9 +807,12 @@ static void put_room(const char *path, json_t **out)
 /* How much room is left where the daemon's own files are: by a step, since a dead NFS server may hold it. */
 int step_room(const json_t *in, json_t **out, int *fd, struct err *e)
 {
+    CLEANUP(step_request_clear) struct step_request r;
+    if (step_request_load(&r, in, e) < 0)
+        return -ENOMEM;
     (void)fd;
-    put_room(jstr(in, "path"), out);
-    return *out ? 0 : err_set(e, ERR_GENERIC, errno, "cannot determine the free space of %s", jstr(in, "path"));
+    put_room(r.path, out);
+    return *out ? 0 : err_set(e, ERR_GENERIC, errno, "cannot determine the free space of %s", r.path);
 }
 
 /* Another file, or other contents of it: then it is opened again. */
@@ -808,8 +856,11 @@ static int check_password(const char *file, bool insecure, struct err *e)
  * credential is seen here, and not by the first mover of the night. */
 int step_repository(const json_t *in, json_t **out, int *fd, struct err *e)
 {
+    CLEANUP(step_request_clear) struct step_request r;
+    if (step_request_load(&r, in, e) < 0)
+        return -ENOMEM;
     static const char *const format[] = {"kopia.repository.f", "kopia.repository"};
-    const char *path = jstr(in, "path");
+    const char *path = r.path;
     char name[4200];
     struct stat st;
     (void)fd;
@@ -822,12 +873,12 @@ int step_repository(const json_t *in, json_t **out, int *fd, struct err *e)
             char stamp[256] = "";
             put_room(path, out);
             put_stamp(stamp, sizeof stamp, name);
-            put_password_stamp(stamp, sizeof stamp, jstr(in, "password_file"));
+            put_password_stamp(stamp, sizeof stamp, r.password_file);
             if (*out)
                 jset_str(*out, "stamp", stamp);
-            if (*out && is_exposed(jstr(in, "password_file")))
+            if (*out && is_exposed(r.password_file))
                 jset_bool(*out, "exposed", true);
-            return check_password(jstr(in, "password_file"), jbool(in, "insecure"), e);
+            return check_password(r.password_file, r.insecure, e);
         }
         if (errno != ENOENT)
             return err_set(e, ERR_GENERIC, errno, "%s cannot be read", name);

@@ -5,7 +5,7 @@
 # be added, no number may grow, and one that has shrunk must be lowered there.
 . "$(dirname "$0")/../lib.sh"
 cd "$(dirname "$0")/../.." || exit 1
-records='results|step-answer|outcome-record|request-args|opaque'
+records='results|step-answer|outcome-record|request-args|opaque|step-request'
 borders="^(daemon/(cli|control|metrics|mover)/|daemon/records/($records)\\.c|base/json\\.h)"
 # count DIR: "N FILE" of each file under DIR that reads any
 count() {
@@ -30,14 +30,14 @@ echo "# $(awk '{n += $1} END {print n}' "$WORK/now") reads in $(wc -l <"$WORK/no
 mkdir -p "$WORK/product/daemon/decide" "$WORK/product/daemon/cli" "$WORK/product/daemon/engine"
 echo 'int x = jint(doc, "size") + jbool(doc, "b");' | tee "$WORK/product/daemon/decide/added.c" \
     >"$WORK/product/daemon/cli/added.c"
-echo 'x' >"$WORK/product/daemon/engine/steps.c"
+echo 'x' >"$WORK/product/daemon/engine/sweep.c"
 count "$WORK/product" >"$WORK/added"
 check "a file that is new is named, one of a border is not" grep -qx \
     'daemon/decide/added.c reads members of documents (2 times): decode them at a border' <(judge "$WORK/added")
 check "one that reads none any more" grep -qx \
-    'daemon/engine/steps.c reads none any more: strike it off tests/law/json-reads' <(judge "$WORK/added")
+    'daemon/engine/sweep.c reads none any more: strike it off tests/law/json-reads' <(judge "$WORK/added")
 same "nothing else of them" "$(judge "$WORK/added" | grep -c added)" 1
-awk '$2 == "daemon/engine/steps.c" {$1++} {print}' "$WORK/now" >"$WORK/more"
-check "one more than before" grep -qE '^daemon/engine/steps\.c reads [0-9]+ members of documents, it was' \
+awk '$2 == "daemon/engine/sweep.c" {$1++} {print}' "$WORK/now" >"$WORK/more"
+check "one more than before" grep -qE '^daemon/engine/sweep\.c reads [0-9]+ members of documents, it was' \
     <(judge "$WORK/more")
 finish

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* step-request.c - see step-request.h */
+#include "daemon/records/step-request.h"
+
+#include "daemon/records/table-impl.h"
+
+NAMES(target_keep, "", "rest", "equal");
+NAMES(intent_kind, "", "native", "exposure", "target", "hook-post");
+_Static_assert(COUNT(target_keep_words) == TARGET_KEEPS && COUNT(intent_kind_words) == INTENT_KINDS,
+               "each value has a word");
+
+#define S struct step_request
+#define OBJECT(member) FIELD(member, #member, FIELD_OBJECT)
+static const struct field_desc step_request_table[] = {
+    FIELD(klass, "class", FIELD_OBJECT),
+    OBJECT(own),
+    OBJECT(into),
+    OBJECT(volume),
+    OBJECT(native),
+    OBJECT(tag),
+    OBJECT(exposure),
+    OBJECT(target),
+    OBJECT(kept),
+    OBJECT(doc),
+    FIELD(names, "names", FIELD_ARRAY),
+    FIELD(aliases, "aliases", FIELD_STRS),
+    STR(operation),
+    STR(alias),
+    STR(hint),
+    STR(name),
+    STR(path),
+    STR(password_file),
+    UINT(id),
+    UINT(size, .unit = "bytes"),
+    UINT(rate, .unit = "bytes/s"),
+    BOOL(read_only),
+    BOOL(again),
+    BOOL(open),
+    BOOL(overwrite),
+    BOOL(missing),
+    BOOL(insecure),
+    ENUM(keep, target_keep),
+    ENUM(kind, intent_kind),
+};
+static TABLE(step_request, "request", .keep_text = false);
+#undef S
+
+int step_request_load(struct step_request *r, const json_t *doc, struct err *e)
+{
+    fields_init(&step_request_fields, r);
+    return fields_load(&step_request_fields, r, doc) < 0 ? err_nomem(e) : 0;
+}
+
+void step_request_clear(struct step_request *r)
+{
+    fields_clear(&step_request_fields, r);
+}
