@@ -133,8 +133,9 @@ static int note_queued(const struct backup *b, void *arg)
     struct blocking blocking = {.busy = 0};
     const json_t *id;
     size_t i;
+    /* concurrent-backups is of those that take snapshots: a restore is not counted, and does not wait for them. */
     if (b->state != BACKUP_QUEUED || b->cancel || is_aside(d, b->id) ||
-        x->running >= cfg_daemon(d->world.cfg)->concurrent_backups)
+        (!is_restore(b) && x->running >= cfg_daemon(d->world.cfg)->concurrent_backups))
         return 0;
     if (!is_restore(b))
         blocking_of(d, b, &blocking);
