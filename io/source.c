@@ -470,10 +470,12 @@ int source_probe(struct source *s, source_pread_fn *read_at, void *arg, struct e
         if ((n = read_at(arg, buf, unit, at[k])) > 0)
             return 0;
     if (i->is_block && is_cow_snapshot(i->rdev)) {
-        err_set(e, ERR_SOURCE, n ? (int)-n : EIO, "the COW snapshot of %s has overflowed and cannot be read any more",
+        /* Either way the kernel refuses all reads with one error. Only its log knows the reason. */
+        err_set(e, ERR_SOURCE, n ? (int)-n : EIO,
+                "the COW snapshot of %s cannot be read any more: it has overflowed, or a disk below it failed",
                 i->path);
-        return err_hint(e,
-                        "set a larger cow-size in its storage class, or back up while less is written to the volume");
+        return err_hint(e, "if dmesg has \"Invalidating snapshot: Unable to allocate exception\" it overflowed: set a "
+                           "larger cow-size in its storage class, or back up while less is written to the volume");
     }
     err_set(e, ERR_SOURCE, n ? (int)-n : EIO,
             "%s cannot be read any more, neither at its begin nor in its middle nor at its end", i->path);

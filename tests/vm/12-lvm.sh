@@ -66,9 +66,12 @@ umount /back
 # The limit of time is enough for one block on a slow machine, and far too short for all that is unreadable.
 A=$(submit /dev/vg0/thick); O=$(op_id "$A")
 wait_state "$O" Running 120 >/dev/null
+dmesg -C
 dd if=/dev/urandom of=/dev/vg0/thick bs=1M count=32 iflag=fullblock oflag=direct status=none
 became "a snapshot that overflows while it is read: Failed" "$O" Failed 120
-check "in words: $(error_of "$O")" eval 'error_of "$O" | grep -q "COW snapshot of /dev/vg0/thick has overflowed"'
+check "in words: $(error_of "$O")" eval 'error_of "$O" | grep -q "COW snapshot of /dev/vg0/thick .*has overflowed"'
+check "the kernel's log has what the hint names" eval \
+    'dmesg | grep -q "Invalidating snapshot: Unable to allocate exception"'
 check "and what to do: $(doc "$O" | jq -r .error.hint)" eval 'doc "$O" | jq -r .error.hint | grep -q cow-size'
 same "the repository has no snapshot of it" "$(sf "$REPO" snapshot list --json | result 'snapshots | length')" 1
 until_true 60 eval '[ -z "$(ours)" ]'
