@@ -148,7 +148,7 @@ static int open_incremental(struct run *x, struct err *e)
     memcpy(x->parent, x->inc.parent, sizeof x->parent);
     x->budget.reserved = incremental_memory(&x->inc, &x->splitter);
     x->budget.block_max = incremental_block(&x->splitter);
-    x->same = incremental_is_same(&x->inc, x->info->size);
+    x->same = incremental_is_same(&x->inc, x->repo, x->info->size);
     return 0;
 }
 

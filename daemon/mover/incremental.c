@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "daemon/mover/incremental.h"
 
+#include "base/cleanup.h"
 #include "daemon/mover/volume-json.h"
 
 #include <errno.h>
@@ -94,9 +95,35 @@ void incremental_close(struct incremental *x)
     x->changes = NULL;
 }
 
-bool incremental_is_same(const struct incremental *x, uint64_t size)
+/* Whether the index has each content of one level of an object: documents, or at last its data. */
+static bool level_is_there(struct repo *r, const struct object_id *level)
 {
-    return x->unchanged && x->parent_size == size && changes_count(x->changes) == 0;
+    struct object_parts *parts CLEANUP(object_parts_freep) = NULL;
+    struct object_part part;
+    struct content_id last = {.len = 0};
+    struct index_entry entry;
+    int rc = object_parts_open(&parts, r, level, NULL);
+    while (rc >= 0 && (rc = object_parts_next(parts, &part, NULL)) > 0) {
+        if (content_id_equal(&part.id.content, &last)) /* zeros, mostly */
+            continue;
+        if (repo_find(r, &part.id.content, &entry, NULL) < 0 || entry.deleted)
+            return false;
+        last = part.id.content;
+    }
+    return rc == 0;
+}
+
+bool incremental_is_same(const struct incremental *x, struct repo *r, uint64_t size)
+{
+    if (!x->unchanged || x->parent_size != size || changes_count(x->changes) > 0)
+        return false;
+    for (unsigned level = 0; level <= x->image.indirection; level++) {
+        struct object_id o = x->image;
+        o.indirection = (uint8_t)level;
+        if (!level_is_there(r, &o))
+            return false;
+    }
+    return true;
 }
 
 uint64_t incremental_memory(const struct incremental *x, const struct splitter *splitter)

@@ -28,8 +28,9 @@ int incremental_open(struct incremental *x, struct repo *r, const struct backup_
                      const struct splitter *splitter, uint64_t section, uint64_t size, struct err *e);
 void incremental_close(struct incremental *x);
 
-/* Whether nothing at all has changed: the parent's image is the new one. */
-bool incremental_is_same(const struct incremental *x, uint64_t size);
+/* Whether nothing at all has changed, and each content of the parent's image is in the index: it is the new one. What
+ * is no longer there is read and stored again. */
+bool incremental_is_same(const struct incremental *x, struct repo *r, uint64_t size);
 
 /* Memory that it takes besides the pipeline's, including a sample (sample.h). */
 uint64_t incremental_memory(const struct incremental *x, const struct splitter *splitter);

@@ -585,6 +585,53 @@ static void a_chunk_list_that_is_damaged(void **state)
     assert_true(b.fallback[0]);
 }
 
+/* Files of indexes: gathered once, removed the second time. */
+static const char *index_repo;
+static char index_paths[16][PATH_MAX];
+static unsigned n_indexes;
+static int note_index(const char *path, const struct stat *st, int type, struct FTW *f)
+{
+    (void)st, (void)f;
+    const char *name = path + strlen(index_repo) + 1;
+    if (type == FTW_F && (name[0] == 'n' || name[0] == 'x') && n_indexes < 16)
+        snprintf(index_paths[n_indexes++], PATH_MAX, "%s", path);
+    return 0;
+}
+
+/* Contents of the parent are no longer in the index: they are read and stored again, also where nothing has changed. */
+static void contents_that_are_gone(void **state)
+{
+    (void)state;
+    struct image CLEANUP(free_image) m = mixed_image(9 * MIB + 5, 41);
+    struct backup_opts one = opts_for("one"), two = opts_for("two");
+    struct backup_result a;
+    for (unsigned changed = 0; changed < 2; changed++) {
+        const char *name = changed ? "gone-changed" : "gone";
+        struct repo *CLEANUP(repo_freep) r = new_repo(name, NULL);
+        check_image(r, &m, &one, true);
+        n_indexes = 0;
+        char dir[256];
+        snprintf(dir, sizeof dir, "%s", path_of(name));
+        index_repo = dir;
+        assert_int_equal(nftw(dir, note_index, 16, FTW_PHYS), 0);
+        assert_true(n_indexes > 0);
+        m.p[8 * MIB] ^= 1; /* a list of its own, most chunks are those of the other one */
+        struct repo *CLEANUP(repo_freep) next = open_repo(name);
+        a = check_image(next, &m, &two, true);
+        assert_true(a.new_bytes < m.len / 2);
+        for (unsigned i = 0; i < n_indexes; i++)
+            assert_int_equal(unlink(index_paths[i]), 0);
+        struct changes *CLEANUP(changes_freep) c = no_changes();
+        if (changed)
+            add(c, 100, 1);
+        changes_finish(c);
+        struct repo *CLEANUP(repo_freep) again = open_repo(name);
+        struct backup_result b = check_incremental(again, &m, &two, a.manifest_id, c, 0, true);
+        assert_true(object_id_equal(&a.image, &b.image));
+        assert_true(b.new_bytes > m.len / 3);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -594,6 +641,7 @@ int main(void)
         cmocka_unit_test(text_files),
         cmocka_unit_test(a_read_apart_that_fails),
         cmocka_unit_test(a_chunk_list_that_is_damaged),
+        cmocka_unit_test(contents_that_are_gone),
         cmocka_unit_test(nothing_changed),
         cmocka_unit_test(what_is_read_of_changes_is_what_a_full_read_makes),
         cmocka_unit_test(cuts_that_vanish),
