@@ -275,6 +275,21 @@ same "and is no backup here" "$(askj backups --all | jq -r '[.backups[].id | sel
 same "removed when asked for" "$(askj scan main --remove-provisional | jq .removed)" 1
 same "that one alone" "$(records | jq -r 'select(.labels.backup == "young" or .id == $id) | .id' \
     --arg id "$(jq -r .id <<<"$good")")" "$(jq -r .id <<<"$good")"
+# ---- hostile snapshots ----
+snap=$(manifests list snapshot | head -n 1)
+forge_snapshot() { jq -c "del(.id) | $1" <<<"$snap"; }
+{
+    forge_snapshot '.data.description = "\u202egnp.\u0085\u009b2J\u2066" | .labels.path = "/forged" |
+        .data.source.path = "/forged"'
+    forge_snapshot 'range(1500) as $i | .data.rootEntry = $i'
+} >"$WORK/forged"
+check "forged snapshots" eval 'manifests add <"$WORK/forged"'
+sf "$REPO" snapshot list --json >"$WORK/out" 2>"$WORK/err"
+same "1500 that are malformed are one warning" "$(grep -c 'warning: 1500 malformed snapshot manifests' "$WORK/err")" 1
+check "of few lines" test "$(wc -l <"$WORK/err")" -le 3
+check "controls and bidi marks are escaped in --json" grep -qF '"\u202egnp.\u0085\u009b2J\u2066"' "$WORK/out"
+ask scan main >"$WORK/out" 2>&1
+check "the daemon lives" daemon_alive
 stops "stop"
 explain_failure
 finish
