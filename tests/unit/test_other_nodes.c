@@ -20,9 +20,10 @@ static char scanned_node[64];
 static engine_reply_fn *reply;
 static void *reply_arg;
 
-int64_t __wrap_mono_ns(void);
-struct repo_health *__wrap_repository_health(struct decide *d, const char *name);
-void __wrap_engine_scan(struct engine *g, const json_t *req, engine_reply_fn *fn, void *arg);
+/* Of the types of what they stand for: the linker would not notice another one. */
+__typeof__(mono_ns) __wrap_mono_ns;
+__typeof__(repository_health) __wrap_repository_health;
+__typeof__(engine_scan) __wrap_engine_scan;
 
 int64_t __wrap_mono_ns(void)
 {
@@ -36,13 +37,13 @@ struct repo_health *__wrap_repository_health(struct decide *d, const char *name)
     return &health;
 }
 
-void __wrap_engine_scan(struct engine *g, const json_t *req, engine_reply_fn *fn, void *arg)
+void __wrap_engine_scan(struct engine *g, const struct request_args *req, engine_reply_fn *fn, void *arg)
 {
     (void)g;
-    assert_string_equal(jstr(req, "repository"), "main");
-    assert_true(jbool(req, "periodic"));
+    assert_string_equal(req->repository, "main");
+    assert_true(req->periodic);
     assert_null(reply); /* one at a time */
-    snprintf(scanned_node, sizeof scanned_node, "%s", jstr(req, "node"));
+    snprintf(scanned_node, sizeof scanned_node, "%s", req->node);
     scans++;
     reply = fn;
     reply_arg = arg;
