@@ -167,28 +167,40 @@ ops() { askj describe "$1" | jq -c '.backup.operations[]?'; }
 op_id() { ops "$1" | jq -r --arg v "${2:-}" 'select($v == "" or .volume == $v) | .id' | head -n 1; }
 mover_pid() { doc "$1" | jq -r '.mover.pid // .details.mover.pid // empty'; }
 # hold_mover OPERATION SECONDS: waits until it is recorded as Running and stops its process at once (SIGSTOP). Prints
-# the PID.
+# the PID. Fails also if it has ended before that was seen.
 hold_mover() {
-    local end=$((SECONDS + $2)) pid
+    local end=$((SECONDS + $2)) now state pid
     while [ $SECONDS -le $end ]; do
-        pid=$(sql "SELECT json_extract(doc, '$.identity.pid') FROM operations WHERE id = '$1' AND state = 'Running'" \
-            2>/dev/null)
-        if [ -n "$pid" ]; then kill -STOP "$pid" 2>/dev/null && echo "$pid"; return; fi
+        now=$(sql "SELECT state, json_extract(doc, '$.identity.pid') FROM operations WHERE id = '$1'" 2>/dev/null)
+        state=${now%%|*} pid=${now#*|}
+        if [ "$state" = Running ] && [ -n "$pid" ]; then
+            kill -STOP "$pid" 2>/dev/null || return
+            for _ in $(seq 100); do
+                grep -q '^State:.[TZ]' "/proc/$pid/status" 2>/dev/null && break
+                sleep 0.02
+            done
+            grep -q '^State:.T' "/proc/$pid/status" 2>/dev/null && echo "$pid" && return
+            kill -CONT "$pid" 2>/dev/null
+            return 1
+        fi
+        terminal "$state" && return 1
         sleep 0.01
     done
     return 1
 }
 # running VOLUME [OTHER...]: a backup in which the mover of VOLUME stands still in the middle: sets A (backup), O
-# (operation), PID. Movers of small volumes are quick: one that has ended before it could be stopped is followed by
-# another try.
+# (operation), PID, and BEFORE (native snapshots of VOLUME before it). Movers of small volumes are quick: one that has
+# ended before it could be stopped is followed by another try.
 running() {
     local try
-    for try in 1 2 3 4 5; do
+    for try in $(seq 30); do
+        BEFORE=$(natives_of "$1" | sort)
         A=$(submit "$@"); O=$(op_id "$A" "$1")
-        PID=$(hold_mover "$O" 20) || continue
-        sleep 0.1
-        [ -n "$PID" ] && [ "$(sql "SELECT state FROM operations WHERE id = '$O'")" = Running ] && return 0
-        kill -CONT "$PID" 2>/dev/null
+        if PID=$(hold_mover "$O" 20); then
+            sleep 0.1
+            [ "$(sql "SELECT state FROM operations WHERE id = '$O'")" = Running ] && return 0
+            kill -CONT "$PID" 2>/dev/null
+        fi
         wait_state "$A" none 20 >/dev/null
     done
     fail "a mover can be stopped in the middle" "$(doc "$O")"

@@ -80,8 +80,8 @@ expect "the list shows it" 0 "${ids[4]} .* $(askj native list | jq -r --arg b "$
 
 # A run that is canceled or fails costs none of them: the oldest goes once its successor has moved.
 random_file "$WORK/xfs/three.img" $((24 * MIB)) 33 # so much that it is stopped in the middle
-before=$(natives_of "$WORK/xfs/three.img" | sort)
 running "$WORK/xfs/three.img"
+before=$BEFORE
 same "one more during the run" "$(count three)" 4
 ask cancel "$A" --quiet
 kill -CONT "$PID"
