@@ -52,7 +52,7 @@ for delay in 0.05 0.3 0.7 1.1 1.6; do
     completed "mover killed after $delay s"
 done
 clean; begin
-for _ in 1 2 3; do sleep 0.6; kill_mover; until_true 20 test -n "$(pid_now)"; done
+for _ in 1 2 3; do sleep 0.6; kill_mover; until_true 20 eval '[ -n "$(pid_now)" ]'; done
 completed "mover killed three times"
 clean; begin; sleep 0.5; daemon_kill; starts "the daemon again"
 completed "daemon killed"
