@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* test_blob.c - the directory store: paths, all-or-nothing puts, listing, owners, full disks, crashes. */
+#include "repo/blob-ops.h"
+#include "repo/blob-reader.h"
 #include "repo/blob.h"
 #include "repo/shards.h"
 #include "tests/unit/test.h"
@@ -778,6 +780,39 @@ static void requests_are_counted(void **state)
     blobs_free(b);
 }
 
+/* A store of objects opens no blob as a file: a reader of runs reads by name then, and says what is missing. */
+static void reader_without_files(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    struct blobs *b CLEANUP(blobs_freep) = open_store(BLOBS_CREATE);
+    struct blobs_ops without = *b->ops;
+    without.open_file = NULL;
+    b->ops = &without;
+    assert_ok(blobs_put(b, "p0123", "0123456789", 10, &e), &e);
+    assert_int_equal(blobs_open_file(b, "p0123", &e), -EOPNOTSUPP);
+    assert_string_not_equal(e.msg, "");
+
+    struct blob_reader r;
+    struct blob_stats stats;
+    char got[6] = "";
+    e = (struct err)ERR_INIT;
+    blob_reader_init(&r, b);
+    blob_reader_ahead(&r, "p0123", 0, 10);
+    assert_ok(blob_reader_read(&r, "p0123", 0, got, 5, &e), &e);
+    assert_string_equal(got, "01234");
+    assert_ok(blob_reader_read(&r, "p0123", 5, got, 5, &e), &e);
+    assert_string_equal(got, "56789");
+    blobs_stats(b, &stats);
+    assert_int_equal(stats.gets, 2);
+    assert_int_equal(stats.get_bytes, 10);
+    assert_int_equal(blob_reader_read(&r, "p0123", 8, got, 5, &e), -EBADMSG);
+    e = (struct err)ERR_INIT;
+    assert_int_equal(blob_reader_read(&r, "p4567", 0, got, 5, &e), -ENOENT);
+    assert_int_equal(e.cls, ERR_DAMAGE);
+    blob_reader_clear(&r);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -800,6 +835,7 @@ int main(void)
         T(owner_of_what_root_writes),
         T(killed_while_putting),
         T(concurrent),
+        T(reader_without_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
