@@ -232,6 +232,20 @@ struct cfg_rule {
 };
 
 /*
+ * A volume as the configuration sees it: its name, and what its storage says of it. Labels are words with blanks
+ * between them, KIND:VALUE each ("vg:vg0 tag:db"); they are carried with the volume by who lists the storage
+ * (io/native: struct volume) and recorded with it, so that a class is found without asking the storage again. NULL or
+ * "": nothing known.
+ */
+struct cfg_subject {
+    const char *name, *labels;
+};
+static inline struct cfg_subject cfg_named(const char *name)
+{
+    return (struct cfg_subject){name, NULL};
+}
+
+/*
  * Reads CONFIG-DIR/snapferry.ini and CONFIG-DIR/conf.d/ *.ini (a missing main file is an error unless conf.d has one).
  * All errors of all files are collected: cfg_complaint_at(). On errors *ret is still set (for check-config to show the
  * rest) and -EINVAL is returned; free it in any case.
@@ -257,7 +271,7 @@ unsigned cfg_errors(const struct cfg *c);
  * is NULL; "" if there is no such section. */
 void cfg_where(const struct cfg *c, const char *kind, const char *name, const char *key, char out[CFG_ORIGIN_MAX]);
 /* Errors about an existing volume: two jobs with different retention. */
-void cfg_check_volume(struct cfg *c, const char *volume);
+void cfg_check_volume(struct cfg *c, struct cfg_subject v);
 /* SHA-256 of the files' text (hex): to see whether it changed. */
 const char *cfg_hash(const struct cfg *c);
 
@@ -285,21 +299,30 @@ bool cfg_node_matches(const char *const *only_on_node, const char *node);
 /* Whether volumes of a class are backed up on this node: the class's only-on-node, or [daemon]'s where it has none. */
 bool cfg_class_here(const struct cfg *c, const struct cfg_class *k);
 
-/* The class of a volume: [volume] class=, else the first class in file order with a matching pattern; NULL: none.
- * Patterns: fnmatch(3) with FNM_PATHNAME against the volume's name. */
-const struct cfg_class *cfg_class_of(const struct cfg *c, const char *volume);
-/* Whether a job names this volume (name, pattern or class:NAME). */
-bool cfg_job_has(const struct cfg *c, const struct cfg_job *j, const char *volume);
-/* The same for one whose class (NULL: none) is known. */
-bool cfg_job_names(const struct cfg_job *j, const struct cfg_class *k, const char *volume);
+/* Whether a word of a list of patterns is compared with labels, too: lower-case letters and a colon, not class:NAME. */
+bool cfg_is_label(const char *word);
+/* Whether `match` of a class, of any class if `k` is NULL, has such a word. */
+bool cfg_matches_labels(const struct cfg *c, const struct cfg_class *k);
 
-/* Effective policy of volume `name` in job `job` (NULL: none). Never fails but for memory. */
-int cfg_policy(const struct cfg *c, const char *name, const char *job, struct cfg_policy *ret, struct err *e);
+/* The class of a volume: [volume] class=, else the first class in file order with a matching pattern; NULL: none.
+ * Patterns: fnmatch(3) with FNM_PATHNAME against the volume's name, KIND:PATTERN against its labels. */
+const struct cfg_class *cfg_class_of(const struct cfg *c, struct cfg_subject v);
+/* Whether a word (name, pattern or label) means this volume. */
+bool cfg_word_matches(const char *word, struct cfg_subject v);
+/* Whether the patterns of a class match, whatever class the volume belongs to. */
+bool cfg_class_selects(const struct cfg_class *k, struct cfg_subject v);
+/* Whether a job names this volume (name, pattern, label or class:NAME). */
+bool cfg_job_has(const struct cfg *c, const struct cfg_job *j, struct cfg_subject v);
+/* The same for one whose class (NULL: none) is known. */
+bool cfg_job_names(const struct cfg_job *j, const struct cfg_class *k, struct cfg_subject v);
+
+/* Effective policy of a volume in job `job` (NULL: none). Never fails but for memory. */
+int cfg_policy(const struct cfg *c, struct cfg_subject v, const char *job, struct cfg_policy *ret, struct err *e);
 /* Members `exclude` and `pool_high_water` of that policy (job NULL), without making the whole of it: what a list of
  * thousands of volumes asks of each. `k` is the class of the volume; size UINT64_MAX: not known, then nothing that
  * depends on it counts. */
-bool cfg_excluded(const struct cfg *c, const struct cfg_class *k, const char *name, uint64_t size);
-unsigned cfg_pool_high_water(const struct cfg *c, const char *name);
+bool cfg_excluded(const struct cfg *c, const struct cfg_class *k, struct cfg_subject v, uint64_t size);
+unsigned cfg_pool_high_water(const struct cfg *c, struct cfg_subject v);
 /* The policy of a class by itself, for a volume without a section and without a job; ERR_NOT_FOUND. */
 int cfg_policy_of_class(const struct cfg *c, const char *klass, struct cfg_policy *ret, struct err *e);
 /*
@@ -307,7 +330,7 @@ int cfg_policy_of_class(const struct cfg *c, const char *klass, struct cfg_polic
  * `move_data` (unless [volume] does), and a mover plugin assigned to such volumes sets `mover` (unless the
  * configuration names one). cfg_policy() has done so already where no size matters; a second call changes nothing.
  */
-int cfg_policy_size(const struct cfg *c, struct cfg_policy *p, const char *name, uint64_t size, struct err *e);
+int cfg_policy_size(const struct cfg *c, struct cfg_policy *p, struct cfg_subject v, uint64_t size, struct err *e);
 /* file:line of the effective value of a key; NULL: it is the default. Belongs to the policy. */
 const char *cfg_policy_where(const struct cfg_policy *p, const char *key);
 /* Where it is set. */

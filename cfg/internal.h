@@ -140,6 +140,7 @@ struct word_index {
     const char **names; /* those without special characters, sorted */
     unsigned n_names;
     const char **others; /* NULL ends them */
+    const char **labels; /* those that are compared with labels, which are among the others, too; NULL ends them */
 };
 
 struct klass {
@@ -265,8 +266,10 @@ void complain_value(struct cfg *c, enum cfg_severity s, const struct section *se
 /* Indexes of what was built; by them lists are asked. */
 int lookup_index(struct cfg *c);
 
-/* Whether any of the patterns (NULL: none) matches. */
+/* Whether any of the patterns (NULL: none) matches a name. */
 bool pattern_match(const char *const *patterns, const char *name);
+/* ... a volume's name or one of its labels. */
+bool subject_match(const char *const *patterns, struct cfg_subject v);
 bool is_pattern(const char *text);
 /* [volume "..."] of that volume, NULL. */
 const struct volume_section *volume_section(const struct cfg *c, const char *volume);

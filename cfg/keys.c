@@ -344,7 +344,8 @@ const struct key key_table[] = {
       "build; required."},
      CLASS(driver), V_DRIVER, ANY, NULL},
     {{"match", "storage-class", "list of patterns", "",
-      "Patterns of the volumes of this class; empty: for intermediate volumes only."},
+      "Patterns of the volumes of this class, or of what their storage says of them (vg:GROUP, pool:GROUP/POOL, "
+      "tag:NAME); empty: for intermediate volumes only."},
      CLASS(match), V_PATTERNS, ANY, NULL},
     {{"target", "storage-class", "text", "",
       "Directory (reflink), thin pool (lvm-thin: GROUP/POOL) or volume group (lvm) in which intermediate and restored "
@@ -357,7 +358,8 @@ const struct key key_table[] = {
     {{"name", "volume", "text", "(the section's name)",
       "Name of the volume, if it is too long for a section name."},
      VOLUME(name), V_TEXT, ANY, NULL},
-    {{"volumes", "job", "list", "", "Names and patterns of volumes, class:NAME for all of a class; required."},
+    {{"volumes", "job", "list", "",
+      "Names and patterns of volumes, class:NAME for all of a class, tag:NAME and so on as in match; required."},
      JOB(volumes), V_PATTERNS, ANY, NULL},
     {{"on-calendar", "job", "calendar", "", "Schedule of the job, systemd.time(7); empty: manual runs only."},
      JOB(on_calendar), V_TEXT, ANY, NULL},

@@ -53,6 +53,7 @@ BY_NAME(cfg_plugin, plugins)
 /* ---- what matches what ---- */
 
 #define SPECIAL "*?[\\" /* characters of fnmatch(3) */
+#define LABEL_MAX 1100  /* of LVM a tag has 1024 characters at most */
 
 /* fnmatch(3) is called only if the text before the first special character matches. */
 static bool match_one(const char *pattern, const char *name)
@@ -71,6 +72,44 @@ bool pattern_match(const char *const *patterns, const char *name)
     return false;
 }
 
+bool cfg_is_label(const char *word)
+{
+    const size_t n = strspn(word, "abcdefghijklmnopqrstuvwxyz-");
+    return n && word[n] == ':' && word[n + 1] && strncmp(word, "class:", 6) != 0;
+}
+
+/* Each of the labels with a pattern that names the same kind. */
+static bool match_labels(const char *pattern, const char *labels)
+{
+    const size_t kind = strcspn(pattern, ":") + 1;
+    char label[LABEL_MAX + 1];
+    while (labels && *labels) {
+        const size_t n = strcspn(labels, " ");
+        if (n > kind && n < sizeof label && strncmp(pattern, labels, kind) == 0) {
+            memcpy(label, labels, n);
+            label[n] = '\0';
+            if (match_one(pattern, label))
+                return true;
+        }
+        labels += n + (labels[n] == ' ');
+    }
+    return false;
+}
+
+bool subject_match(const char *const *patterns, struct cfg_subject v)
+{
+    for (const char *const *p = patterns; v.labels && p && *p; p++)
+        if (cfg_is_label(*p) && match_labels(*p, v.labels))
+            return true;
+    return pattern_match(patterns, v.name);
+}
+
+bool cfg_word_matches(const char *word, struct cfg_subject v)
+{
+    const char *const words[] = {word, NULL};
+    return subject_match(words, v);
+}
+
 bool is_pattern(const char *text)
 {
     return text[strcspn(text, "*?[")] != '\0';
@@ -85,18 +124,22 @@ static int by_text(const void *a, const void *b)
 
 static int index_words(struct arena *a, const char *const *words, struct word_index *ret)
 {
-    unsigned n = 0, others = 0;
+    unsigned n = 0, others = 0, labels = 0;
     while (words && words[n])
         n++;
     ret->names = arena_take(a, calloc(n + 1, sizeof *ret->names));
     ret->others = arena_take(a, calloc(n + 1, sizeof *ret->others));
-    if (!ret->names || !ret->others)
+    ret->labels = arena_take(a, calloc(n + 1, sizeof *ret->labels));
+    if (!ret->names || !ret->others || !ret->labels)
         return -ENOMEM;
-    for (unsigned i = 0; i < n; i++)
+    for (unsigned i = 0; i < n; i++) {
         if (words[i][strcspn(words[i], SPECIAL)] || !strncmp(words[i], "class:", 6))
             ret->others[others++] = words[i];
         else
             ret->names[ret->n_names++] = words[i];
+        if (cfg_is_label(words[i]))
+            ret->labels[labels++] = words[i];
+    }
     qsort(ret->names, ret->n_names, sizeof *ret->names, by_text);
     return 0;
 }
@@ -104,6 +147,14 @@ static int index_words(struct arena *a, const char *const *words, struct word_in
 static bool index_names(const struct word_index *x, const char *name)
 {
     return x->n_names && bsearch(&name, x->names, x->n_names, sizeof *x->names, by_text);
+}
+
+static bool index_labels(const struct word_index *x, const char *labels)
+{
+    for (const char *const *w = (const char *const *)x->labels; labels && *labels && w && *w; w++)
+        if (match_labels(*w, labels))
+            return true;
+    return false;
 }
 
 static int by_section_name(const void *a, const void *b)
@@ -143,39 +194,52 @@ const struct volume_section *volume_section(const struct cfg *c, const char *vol
     return found ? *found : NULL;
 }
 
-const struct cfg_class *cfg_class_of(const struct cfg *c, const char *volume)
+bool cfg_class_selects(const struct cfg_class *k, struct cfg_subject v)
 {
-    const struct volume_section *v = volume_section(c, volume);
-    if (v && v->pub.klass[0])
-        return cfg_class(c, v->pub.klass);
+    _Static_assert(offsetof(struct klass, pub) == 0, "what is found by its public part");
+    const struct word_index *x = &((const struct klass *)k)->match;
+    return index_names(x, v.name) || index_labels(x, v.labels) || pattern_match((const char *const *)x->others, v.name);
+}
+
+const struct cfg_class *cfg_class_of(const struct cfg *c, struct cfg_subject v)
+{
+    const struct volume_section *s = volume_section(c, v.name);
+    if (s && s->pub.klass[0])
+        return cfg_class(c, s->pub.klass);
     for (unsigned i = 0; i < c->n_classes; i++)
-        if (index_names(&c->classes[i].match, volume) ||
-            pattern_match((const char *const *)c->classes[i].match.others, volume))
+        if (cfg_class_selects(&c->classes[i].pub, v))
             return &c->classes[i].pub;
     return NULL;
 }
 
-bool cfg_job_names(const struct cfg_job *j, const struct cfg_class *k, const char *volume)
+bool cfg_matches_labels(const struct cfg *c, const struct cfg_class *k)
 {
-    _Static_assert(offsetof(struct job, pub) == 0 && offsetof(struct klass, pub) == 0,
-                   "what is found by its public part");
+    for (unsigned i = 0; i < c->n_classes; i++)
+        if ((!k || &c->classes[i].pub == k) && c->classes[i].match.labels[0])
+            return true;
+    return false;
+}
+
+bool cfg_job_names(const struct cfg_job *j, const struct cfg_class *k, struct cfg_subject v)
+{
+    _Static_assert(offsetof(struct job, pub) == 0, "what is found by its public part");
     const struct word_index *x = &((const struct job *)j)->words;
-    if (index_names(x, volume))
+    if (index_names(x, v.name) || index_labels(x, v.labels))
         return true;
     for (const char *const *w = (const char *const *)x->others; w && *w; w++) {
         if (!strncmp(*w, "class:", 6)) {
             if (k && !strcmp(k->name, *w + 6))
                 return true;
-        } else if (match_one(*w, volume)) {
+        } else if (match_one(*w, v.name)) {
             return true;
         }
     }
     return false;
 }
 
-bool cfg_job_has(const struct cfg *c, const struct cfg_job *j, const char *volume)
+bool cfg_job_has(const struct cfg *c, const struct cfg_job *j, struct cfg_subject v)
 {
-    return cfg_job_names(j, cfg_class_of(c, volume), volume);
+    return cfg_job_names(j, cfg_class_of(c, v), v);
 }
 
 bool cfg_node_matches(const char *const *only_on_node, const char *node)

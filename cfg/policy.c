@@ -84,12 +84,12 @@ static bool gives_keep(const struct section *s)
     return false;
 }
 
-static const struct section *keeping_job(const struct cfg *c, const char *volume, const struct section *asked)
+static const struct section *keeping_job(const struct cfg *c, struct cfg_subject v, const struct section *asked)
 {
     if (gives_keep(asked))
         return asked;
-    for (unsigned i = 0; volume && i < c->n_jobs; i++)
-        if (gives_keep(&c->sections[c->jobs[i].section]) && cfg_job_has(c, &c->jobs[i].pub, volume))
+    for (unsigned i = 0; v.name && i < c->n_jobs; i++)
+        if (gives_keep(&c->sections[c->jobs[i].section]) && cfg_job_has(c, &c->jobs[i].pub, v))
             return &c->sections[c->jobs[i].section];
     return NULL;
 }
@@ -111,12 +111,12 @@ static void find_general_sections(const struct cfg *c, const struct cfg_class *k
     add_scope(ret, SCOPE_DAEMON, section_find(c, KIND_MOVER, ""));
 }
 
-static void find_sections(const struct cfg *c, const char *name, const char *job, const struct cfg_class *k,
+static void find_sections(const struct cfg *c, struct cfg_subject v, const char *job, const struct cfg_class *k,
                           struct sections *ret)
 {
     const struct section *j = job ? section_find(c, KIND_JOB, job) : NULL;
-    find_volume_section(c, name, ret);
-    ret->of[ret->n++] = (struct scoped){SCOPE_JOB, j, keeping_job(c, name, j)};
+    find_volume_section(c, v.name, ret);
+    ret->of[ret->n++] = (struct scoped){SCOPE_JOB, j, keeping_job(c, v, j)};
     find_general_sections(c, k, ret);
 }
 
@@ -330,7 +330,7 @@ static int policy_fill(const struct cfg *c, const struct sections *from, struct 
     return apply_repository(c, p);
 }
 
-static int policy_make(const struct cfg *c, const char *name, const char *job, const struct cfg_class *k,
+static int policy_make(const struct cfg *c, struct cfg_subject v, const char *job, const struct cfg_class *k,
                        struct cfg_policy *ret, struct err *e)
 {
     struct sections from;
@@ -342,7 +342,7 @@ static int policy_make(const struct cfg *c, const char *name, const char *job, c
         snprintf(ret->klass, sizeof ret->klass, "%s", k->name);
         snprintf(ret->driver, sizeof ret->driver, "%s", k->driver);
     }
-    find_sections(c, name, job, k, &from);
+    find_sections(c, v, job, k, &from);
     if (policy_fill(c, &from, ret) < 0) {
         cfg_policy_clear(ret);
         return err_nomem(e);
@@ -350,10 +350,10 @@ static int policy_make(const struct cfg *c, const char *name, const char *job, c
     return 0;
 }
 
-int cfg_policy(const struct cfg *c, const char *name, const char *job, struct cfg_policy *ret, struct err *e)
+int cfg_policy(const struct cfg *c, struct cfg_subject v, const char *job, struct cfg_policy *ret, struct err *e)
 {
-    int rc = policy_make(c, name, job, cfg_class_of(c, name), ret, e);
-    return rc < 0 ? rc : cfg_policy_size(c, ret, name, UINT64_MAX, e);
+    int rc = policy_make(c, v, job, cfg_class_of(c, v), ret, e);
+    return rc < 0 ? rc : cfg_policy_size(c, ret, v, UINT64_MAX, e);
 }
 
 int cfg_policy_of_class(const struct cfg *c, const char *klass, struct cfg_policy *ret, struct err *e)
@@ -363,7 +363,7 @@ int cfg_policy_of_class(const struct cfg *c, const char *klass, struct cfg_polic
         memset(ret, 0, sizeof *ret);
         return err_set(e, ERR_NOT_FOUND, ENOENT, "no [storage-class \"%s\"]", klass);
     }
-    return policy_make(c, NULL, NULL, k, ret, e);
+    return policy_make(c, cfg_named(NULL), NULL, k, ret, e);
 }
 
 /* ---- what needs the volume's size ---- */
@@ -376,10 +376,9 @@ static bool word_in(const char *const *words, const char *word)
     return false;
 }
 
-static bool rule_but_size(const struct cfg *c, const struct cfg_rule *r, const char *volume)
+static bool rule_but_size(const struct cfg_rule *r, const struct cfg_class *k, struct cfg_subject v)
 {
-    const struct cfg_class *k = cfg_class_of(c, volume);
-    return (!r->match || pattern_match(r->match, volume)) && (!r->classes || (k && word_in(r->classes, k->name))) &&
+    return (!r->match || subject_match(r->match, v)) && (!r->classes || (k && word_in(r->classes, k->name))) &&
            (!r->drivers || (k && word_in(r->drivers, k->driver)));
 }
 
@@ -390,11 +389,12 @@ static bool in_size(uint64_t size, uint64_t min, uint64_t max)
 
 /* The first [policy] that matches a volume of `size` bytes (UINT64_MAX: not known), NULL: none. *open: the size is not
  * known and would decide. */
-static const struct cfg_rule *find_rule(const struct cfg *c, const char *volume, uint64_t size, bool *open)
+static const struct cfg_rule *find_rule(const struct cfg *c, struct cfg_subject v, uint64_t size, bool *open)
 {
+    const struct cfg_class *k = c->n_rules ? cfg_class_of(c, v) : NULL;
     for (unsigned i = 0; i < c->n_rules; i++) {
         const struct cfg_rule *r = &c->rules[i].pub;
-        if (!rule_but_size(c, r, volume))
+        if (!rule_but_size(r, k, v))
             continue;
         bool asks = r->min_size > 0 || r->max_size < UINT64_MAX;
         if (asks && size == UINT64_MAX) {
@@ -410,9 +410,9 @@ static const struct cfg_rule *find_rule(const struct cfg *c, const char *volume,
 /* The plugin assigned to a volume whose policy names no mover: the [plugin] of kind mover whose match-* all hold, by
  * highest priority (AP-18); NULL: none, the built-in mover. A plugin without any match-* is never assigned
  * automatically. */
-static const struct cfg_plugin *find_plugin(const struct cfg *c, const char *volume, uint64_t size, bool *open)
+static const struct cfg_plugin *find_plugin(const struct cfg *c, struct cfg_subject v, uint64_t size, bool *open)
 {
-    const struct cfg_class *k = cfg_class_of(c, volume);
+    const struct cfg_class *k = c->n_plugins ? cfg_class_of(c, v) : NULL;
     const struct cfg_plugin *best = NULL;
     for (unsigned i = 0; i < c->n_plugins; i++) {
         const struct cfg_plugin *g = &c->plugins[i].pub;
@@ -420,7 +420,7 @@ static const struct cfg_plugin *find_plugin(const struct cfg *c, const char *vol
         bool by_size = g->min_size > 0 || g->max_size < UINT64_MAX;
         if (strcmp(g->kind, "mover") != 0 || (!by_class && !by_path && !by_size) ||
             (by_class && (!k || !pattern_match(g->match_class, k->name))) ||
-            (by_path && !pattern_match(g->match_path, volume)) || (best && g->priority <= best->priority))
+            (by_path && !subject_match(g->match_path, v)) || (best && g->priority <= best->priority))
             continue;
         if (by_size && size == UINT64_MAX)
             *open = true;
@@ -461,13 +461,13 @@ static int apply_plugin(struct cfg_policy *p, const struct cfg_plugin *g)
     return value_decide(p, "mover", value, title, where, true);
 }
 
-int cfg_policy_size(const struct cfg *c, struct cfg_policy *p, const char *name, uint64_t size, struct err *e)
+int cfg_policy_size(const struct cfg *c, struct cfg_policy *p, struct cfg_subject v, uint64_t size, struct err *e)
 {
     if (!p->effective || p->effective->sized)
         return 0;
     bool open = false;
-    const struct cfg_rule *r = find_rule(c, name, size, &open);
-    const struct cfg_plugin *g = find_plugin(c, name, size, &open);
+    const struct cfg_rule *r = find_rule(c, v, size, &open);
+    const struct cfg_plugin *g = find_plugin(c, v, size, &open);
     if (open)
         return 0; /* called again with the size */
     p->effective->sized = true;
@@ -491,39 +491,39 @@ static const struct value *value_in_force(const struct sections *from, const cha
     return NULL;
 }
 
-bool cfg_excluded(const struct cfg *c, const struct cfg_class *k, const char *name, uint64_t size)
+bool cfg_excluded(const struct cfg *c, const struct cfg_class *k, struct cfg_subject v, uint64_t size)
 {
     struct sections from;
     struct cfg_policy p;
     enum cfg_scope scope;
     bool open = false;
-    find_volume_section(c, name, &from); /* exclude has its place there and in classes */
+    find_volume_section(c, v.name, &from); /* exclude has its place there and in classes */
     add_scope(&from, SCOPE_CLASS, k ? &c->sections[((const struct klass *)k)->section] : NULL);
-    const struct value *v = value_in_force(&from, "exclude", &scope);
+    const struct value *x = value_in_force(&from, "exclude", &scope);
     p.exclude = false;
-    if (v)
-        (void)value_store(v->key, v->text, NULL, &p);
+    if (x)
+        (void)value_store(x->key, x->text, NULL, &p);
     if (p.exclude || scope == SCOPE_VOLUME || !c->n_rules)
         return p.exclude;
-    const struct cfg_rule *r = find_rule(c, name, size, &open);
-    (void)find_plugin(c, name, size, &open); /* as cfg_policy_size(): one that asks for the size leaves all open */
+    const struct cfg_rule *r = find_rule(c, v, size, &open);
+    (void)find_plugin(c, v, size, &open); /* as cfg_policy_size(): one that asks for the size leaves all open */
     return r && r->action == ACTION_SKIP && !open;
 }
 
-unsigned cfg_pool_high_water(const struct cfg *c, const char *name)
+unsigned cfg_pool_high_water(const struct cfg *c, struct cfg_subject v)
 {
     static const char key[] = "pool-high-water";
     const struct key *k = key_anywhere(key);
     struct sections from;
     struct cfg_policy p;
     enum cfg_scope scope;
-    find_volume_section(c, name, &from);
-    find_general_sections(c, cfg_class_of(c, name), &from);
-    const struct value *v = value_in_force(&from, key, &scope);
+    find_volume_section(c, v.name, &from);
+    find_general_sections(c, cfg_class_of(c, v), &from);
+    const struct value *x = value_in_force(&from, key, &scope);
     p.pool_high_water = 0;
     (void)value_store(k, k->pub.default_text, NULL, &p);
-    if (v)
-        (void)value_store(v->key, v->text, NULL, &p);
+    if (x)
+        (void)value_store(x->key, x->text, NULL, &p);
     return p.pool_high_water;
 }
 

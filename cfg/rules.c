@@ -226,9 +226,12 @@ static size_t literal_len(const char *pattern)
     return strcspn(pattern, "*?[");
 }
 
-/* Whether two patterns may match the same name, as far as their literal beginnings tell. */
+/* Whether two patterns may match the same name, as far as their literal beginnings tell. Any volume may have a label.
+ */
 static bool may_meet(const char *a, const char *b)
 {
+    if (cfg_is_label(a) || cfg_is_label(b))
+        return true;
     size_t n = literal_len(a), m = literal_len(b), least = n < m ? n : m;
     if (!a[n] || !b[m])
         return !strcmp(a, b) || fnmatch(a, b, FNM_PATHNAME) == 0 || fnmatch(b, a, FNM_PATHNAME) == 0;
@@ -292,6 +295,37 @@ static bool names_paths(const char *driver)
     return !strcmp(driver, "reflink") || !strcmp(driver, "device") || is_lvm(driver);
 }
 
+/* What drivers say of their volumes besides the name. */
+static const struct {
+    const char *driver, *kinds[4];
+} labels[] = {{"lvm-thin", {"vg:", "pool:", "tag:"}}, {"lvm", {"vg:", "tag:"}}};
+
+/* Whether the driver (NULL: any) has labels of that kind. */
+static bool label_known(const char *driver, const char *word)
+{
+    for (size_t i = 0; i < sizeof labels / sizeof *labels; i++)
+        for (const char *const *k = labels[i].kinds; (!driver || !strcmp(driver, labels[i].driver)) && *k; k++)
+            if (cfg_is_label(word) && !strncmp(word, *k, strlen(*k)))
+                return true;
+    return false;
+}
+
+static void check_class_word(struct cfg *c, const struct section *s, const struct value *v, const char *driver,
+                             const char *word)
+{
+    if (!names_paths(driver) || *word == '/' || label_known(driver, word))
+        return;
+    if (is_lvm(driver))
+        complain_value(c, CFG_ERROR, s, v,
+                       strcmp(driver, "lvm") ? "a pool is pool:GROUP/POOL, a tag of a volume tag:NAME"
+                                             : "a volume group is vg:NAME, a tag of a volume tag:NAME",
+                       "match: volumes of driver %s are paths, vg:, %stag:, not \"%s\"", driver,
+                       strcmp(driver, "lvm") ? "pool: or " : "or ", word);
+    else
+        complain_value(c, CFG_ERROR, s, v, NULL, "match: volumes of driver %s are absolute paths, not \"%s\"", driver,
+                       word);
+}
+
 static bool is_intermediate_of(const struct cfg *c, const char *klass)
 {
     for (unsigned i = 0; i < c->n_sections; i++) {
@@ -322,9 +356,7 @@ static void check_class_patterns(struct cfg *c, unsigned i)
     const struct value *v = section_value(s, "match");
     bool paths = names_paths(k->driver);
     for (const char *const *w = k->match; w && *w; w++) {
-        if (paths && **w != '/')
-            complain_value(c, CFG_ERROR, s, v, NULL, "match: volumes of driver %s are absolute paths, not \"%s\"",
-                           k->driver, *w);
+        check_class_word(c, s, v, k->driver, *w);
         for (unsigned o = 0; o < i; o++)
             for (const char *const *x = c->classes[o].pub.match; x && *x; x++)
                 if (!strcmp(*w, *x))
@@ -433,9 +465,9 @@ static void check_drivers(struct cfg *c)
 static void check_volume_class(struct cfg *c, const struct section *s, const struct cfg_volume *v)
 {
     const struct value *value = section_value(s, "class");
-    const struct cfg_class *k = cfg_class_of(c, v->name);
+    const struct cfg_class *k = cfg_class_of(c, cfg_named(v->name));
     if (!v->klass[0]) {
-        if (!k)
+        if (!k && !cfg_matches_labels(c, NULL))
             complain_value(c, CFG_WARNING, s, NULL, "add it to the match of a class, or set class = NAME",
                            "[volume \"%s\"] is in no storage class: it is not backed up", s->name);
     } else if (!k) {
@@ -463,7 +495,7 @@ static void check_volumes(struct cfg *c)
                            "[volume \"%s\"] applies only to the volume of exactly that name", s->name);
         check_volume_class(c, s, v);
         struct cfg_policy p;
-        if (sets_numbers(s) && cfg_policy(c, v->name, NULL, &p, NULL) == 0) {
+        if (sets_numbers(s) && cfg_policy(c, cfg_named(v->name), NULL, &p, NULL) == 0) {
             check_numbers(c, s, &p);
             cfg_policy_clear(&p);
         }
@@ -484,7 +516,8 @@ static void check_job_words(struct cfg *c, unsigned i)
             else if (!k->match || !*k->match)
                 complain_value(c, CFG_ERROR, s, v, NULL, "volumes: [storage-class \"%s\"] has no volumes of its own",
                                k->name);
-        } else if (!is_pattern(*w) && !cfg_class_of(c, *w)) {
+        } else if (!is_pattern(*w) && !cfg_class_of(c, cfg_named(*w)) && !label_known(NULL, *w) &&
+                   (cfg_is_label(*w) || !cfg_matches_labels(c, NULL))) {
             complain_value(c, CFG_WARNING, s, v, "add it to the match of a class, or a [volume] section with class =",
                            "volumes: \"%s\" is in no storage class: it is not backed up", *w);
         }
@@ -507,9 +540,9 @@ static void keep_text(const struct section *job, const struct section *volume, c
 }
 
 /* Two jobs with `volume` and different retention. */
-static bool keeps_differ(const struct cfg *c, unsigned a, unsigned b, const char *volume, char keep[2][256])
+static bool keeps_differ(const struct cfg *c, unsigned a, unsigned b, struct cfg_subject volume, char keep[2][256])
 {
-    const struct volume_section *v = volume_section(c, volume);
+    const struct volume_section *v = volume_section(c, volume.name);
     const struct section *s = v ? &c->sections[v->section] : NULL;
     if (!cfg_job_has(c, &c->jobs[a].pub, volume) || !cfg_job_has(c, &c->jobs[b].pub, volume))
         return false;
@@ -518,7 +551,7 @@ static bool keeps_differ(const struct cfg *c, unsigned a, unsigned b, const char
     return keep[0][0] && keep[1][0] && strcmp(keep[0], keep[1]) != 0;
 }
 
-static bool report_keeps(struct cfg *c, unsigned a, unsigned b, const char *volume)
+static bool report_keeps(struct cfg *c, unsigned a, unsigned b, struct cfg_subject volume)
 {
     char keep[2][256];
     if (c->jobs[b].keeps_told || !keeps_differ(c, a, b, volume, keep))
@@ -527,7 +560,7 @@ static bool report_keeps(struct cfg *c, unsigned a, unsigned b, const char *volu
     complain_value(c, CFG_ERROR, SECTION_OF(c, jobs, b), NULL,
                    "retention belongs to the volume: set it in one job, or in the [volume] section",
                    "[job \"%s\"] and [job \"%s\"] set different retention for \"%s\": %s; %s", c->jobs[a].pub.name,
-                   c->jobs[b].pub.name, volume, keep[0], keep[1]);
+                   c->jobs[b].pub.name, volume.name, keep[0], keep[1]);
     return true;
 }
 
@@ -536,13 +569,13 @@ static bool report_keeps_of(struct cfg *c, unsigned a, unsigned b, const char *c
 {
     for (; words && *words; words++) {
         if (strncmp(*words, "class:", 6) != 0) {
-            if (report_keeps(c, a, b, *words))
+            if (report_keeps(c, a, b, cfg_named(*words)))
                 return true;
             continue;
         }
         const struct cfg_class *k = cfg_class(c, *words + 6);
         for (const char *const *m = k ? k->match : NULL; m && *m; m++)
-            if (report_keeps(c, a, b, *m))
+            if (report_keeps(c, a, b, cfg_named(*m)))
                 return true;
     }
     return false;
@@ -556,15 +589,15 @@ static void check_keeps(struct cfg *c, unsigned a, unsigned b)
     if (report_keeps_of(c, a, b, c->jobs[a].pub.volumes) || report_keeps_of(c, a, b, c->jobs[b].pub.volumes))
         return;
     for (unsigned i = 0; i < c->n_volumes; i++)
-        if (report_keeps(c, a, b, c->volumes[i].pub.name))
+        if (report_keeps(c, a, b, cfg_named(c->volumes[i].pub.name)))
             return;
 }
 
-void cfg_check_volume(struct cfg *c, const char *volume)
+void cfg_check_volume(struct cfg *c, struct cfg_subject v)
 {
     for (unsigned i = 0; i < c->n_jobs; i++)
         for (unsigned k = 0; k < i; k++)
-            report_keeps(c, k, i, volume);
+            report_keeps(c, k, i, v);
 }
 
 static void check_jobs(struct cfg *c)
@@ -575,7 +608,7 @@ static void check_jobs(struct cfg *c)
         keep_text(s, NULL, c->jobs[i].keep, sizeof c->jobs[i].keep);
         check_job_words(c, i);
         struct cfg_policy p;
-        if (sets_numbers(s) && cfg_policy(c, "", s->name, &p, NULL) == 0) {
+        if (sets_numbers(s) && cfg_policy(c, cfg_named(""), s->name, &p, NULL) == 0) {
             check_numbers(c, s, &p);
             cfg_policy_clear(&p);
         }

@@ -4,12 +4,14 @@
 
 #include <errno.h>
 
-static void explain_class(const struct answer_facts *f, const char *volume, const struct answer_look *look,
+static void explain_class(const struct answer_facts *f, struct cfg_subject v, const struct answer_look *look,
                           const struct cfg_policy *p, json_t *answer, json_t *text, json_t *notes)
 {
-    const struct cfg_class *k = cfg_class_of(f->cfg, volume), *c;
+    const struct cfg_class *k = cfg_class_of(f->cfg, v), *c;
+    if (v.labels && *v.labels)
+        jset_str(answer, "labels", v.labels);
     if (!k) {
-        add_text(notes, "no storage class matches %s: it is not backed up", volume);
+        add_text(notes, "no storage class matches %s: it is not backed up", v.name);
         for (unsigned n = 0; (c = cfg_class_at(f->cfg, n)); n++)
             for (unsigned m = 0; c->match && c->match[m]; m++)
                 add_text(notes, "storage class \"%s\" (%s) matches %s", c->name, c->origin, c->match[m]);
@@ -18,6 +20,8 @@ static void explain_class(const struct answer_facts *f, const char *volume, cons
     json_object_set_new(answer, "class",
                         json_pack("{s:s,s:s,s:s}", "name", k->name, "driver", k->driver, "origin", k->origin));
     add_text(text, "Storage class \"%s\" (%s), driver %s.", k->name, k->origin, k->driver);
+    if (v.labels && *v.labels)
+        add_text(text, "Its storage says of it: %s.", v.labels);
     jset_str(answer, "mechanism", look->mechanism);
     if (look->mechanism[0])
         add_text(text, "A backup reads it through: %s%s%s, %s.", look->mechanism,
@@ -60,11 +64,10 @@ static const struct volume_row *recorded_volume(struct records *r, const char *n
     return x.found;
 }
 
-static void explain_records(const struct answer_facts *f, const char *volume, const struct answer_look *look,
-                            json_t *answer, json_t *text)
+static void explain_records(const struct answer_facts *f, struct cfg_subject s, const struct volume_row *v,
+                            const struct answer_look *look, json_t *answer, json_t *text)
 {
-    const struct cfg_class *k = cfg_class_of(f->cfg, volume);
-    const struct volume_row *v = f->records ? recorded_volume(f->records, volume) : NULL;
+    const struct cfg_class *k = cfg_class_of(f->cfg, s);
     CLEANUP(volume_desc_unrefp) const struct volume_desc *desc = volume_desc_from_json(look->volume);
     json_object_set_new(answer, "natives", json_array());
     if (v)
@@ -95,13 +98,15 @@ int answer_explain(const struct answer_facts *f, const char *volume, const struc
 {
     CLEANUP_JSON json_t *text = json_array(), *notes = json_array(), *answer = json_object();
     struct cfg_policy p = {.effective = NULL};
-    int rc = cfg_policy(f->cfg, volume, NULL, &p, e);
     const struct volume_row *known = f->records ? recorded_volume(f->records, volume) : NULL;
+    CLEANUP(volume_desc_unrefp) const struct volume_desc *now = volume_desc_from_json(look->volume);
+    const struct cfg_subject s = {volume, look->volume ? now->labels : known ? known->volume->labels : ""};
+    int rc = cfg_policy(f->cfg, s, NULL, &p, e);
     /* [policy] sections and mover plugins may depend on the size. */
     if (rc >= 0 && look->volume)
-        rc = cfg_policy_size(f->cfg, &p, volume, (uint64_t)jint(look->volume, "size"), e);
+        rc = cfg_policy_size(f->cfg, &p, s, (uint64_t)now->size, e);
     else if (rc >= 0 && known)
-        rc = cfg_policy_size(f->cfg, &p, volume, (uint64_t)known->volume->size, e);
+        rc = cfg_policy_size(f->cfg, &p, s, (uint64_t)known->volume->size, e);
     if (rc < 0) {
         cfg_policy_clear(&p);
         return rc;
@@ -110,8 +115,8 @@ int answer_explain(const struct answer_facts *f, const char *volume, const struc
         add_text(notes, "the storage does not answer (%s): shown from configuration and records", look->silent);
     jset_str(answer, "volume", volume);
     json_object_set_new(answer, "policy", cfg_policy_json(&p));
-    explain_class(f, volume, look, &p, answer, text, notes);
-    explain_records(f, volume, look, answer, text);
+    explain_class(f, s, look, &p, answer, text, notes);
+    explain_records(f, s, known, look, answer, text);
     json_array_extend(text, notes);
     json_object_set(answer, "text", text);
     json_object_set(answer, "notes", notes);

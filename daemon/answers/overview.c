@@ -253,18 +253,19 @@ static void list_place(struct overview *s, struct place *p, bool failed, bool di
     count_place(s, p, 1);
 }
 
-/* What the configuration makes of it: asked again only if it is another one, or the volume has another name or size. */
-static void look_at_jobs(struct overview *s, struct place *p, const char *name, int64_t size)
+/* What the configuration makes of it: asked again only if it is another one, or the volume has another name, size or
+ * label. */
+static void look_at_jobs(struct overview *s, struct place *p, struct cfg_subject v, int64_t size)
 {
-    const struct cfg_class *k = s->cfg ? cfg_class_of(s->cfg, name) : NULL;
+    const struct cfg_class *k = s->cfg ? cfg_class_of(s->cfg, v) : NULL;
     unsigned n = 0;
     p->interval_s = 0;
-    p->excluded = s->cfg ? volume_excluded(s->cfg, name, size) : NULL;
+    p->excluded = s->cfg ? volume_excluded(s->cfg, v, size) : NULL;
     for (unsigned pass = 0; pass < 2; pass++) {
         n = 0;
         for (unsigned i = 0; i < s->n_jobs; i++) {
             const struct job *j = &s->jobs[i];
-            if (!j->cfg || !cfg_job_names(j->cfg, k, name))
+            if (!j->cfg || !cfg_job_names(j->cfg, k, v))
                 continue;
             if (pass)
                 p->jobs[n] = i;
@@ -287,10 +288,11 @@ static void look_at_row(struct overview *s, struct place *p, const struct volume
 {
     const char *name = v->volume->name[0] ? v->volume->name : v->id;
     const enum outcome verdict = v->last_verdict ? v->last_verdict : v->last_status;
-    const bool changed = strcmp(p->volume->name, v->volume->name) != 0 || p->volume->size != v->volume->size;
+    const bool changed = strcmp(p->volume->name, v->volume->name) != 0 || p->volume->size != v->volume->size ||
+                         strcmp(p->volume->labels, v->volume->labels) != 0;
     volume_desc_set(&p->volume, v->volume);
     if (changed || !p->jobs_known)
-        look_at_jobs(s, p, name, v->volume->size);
+        look_at_jobs(s, p, (struct cfg_subject){name, v->volume->labels}, v->volume->size);
     p->klass = 0;
     for (unsigned i = 0; i < s->n_classes && !p->klass; i++)
         p->klass = strcmp(v->klass, cfg_class_at(s->cfg, i)->name) ? 0 : i + 1;

@@ -72,7 +72,7 @@ void add_pool_problems(const struct answer_facts *f, json_t *list)
     {
         const struct volume_row *v = volume_row_peek(f->records, id);
         const double full = json_number_value(ratio) * 100;
-        const unsigned limit = v ? cfg_pool_high_water(f->cfg, v->volume->name) : 0;
+        const unsigned limit = v ? cfg_pool_high_water(f->cfg, volume_subject(v->volume)) : 0;
         if (limit && full > limit)
             add_problem(
                 list, "error", "retained native snapshots are pruned, oldest first; free space or extend the pool",

@@ -33,12 +33,12 @@ struct volume_jobs {
     int64_t next_ns, interval_s;
 };
 
-static struct volume_jobs jobs_of(const struct volume_lines *x, const struct cfg_class *k, const char *name)
+static struct volume_jobs jobs_of(const struct volume_lines *x, const struct cfg_class *k, struct cfg_subject s)
 {
     struct volume_jobs j = {.names = json_array()};
     for (unsigned i = 0; x->jobs && i < x->facts->jobs.n; i++) {
         const struct job_view *v = &x->facts->jobs.v[i];
-        if (!x->jobs[i] || !cfg_job_names(x->jobs[i], k, name))
+        if (!x->jobs[i] || !cfg_job_names(x->jobs[i], k, s))
             continue;
         json_array_append_new(j.names, json_string(v->name));
         if (v->next_ns > 0 && (!j.next_ns || v->next_ns < j.next_ns))
@@ -79,9 +79,10 @@ static struct volume_line make_line(const struct volume_lines *x, const struct v
 {
     const struct answer_facts *f = x->facts;
     const char *name = volume->name[0] || !v ? volume->name : v->id;
-    const struct cfg_class *k = f->cfg ? cfg_class_of(f->cfg, name) : NULL;
-    const char *excluded = f->cfg ? volume_excluded(f->cfg, name, volume->size) : NULL;
-    const struct volume_jobs jobs = jobs_of(x, k, name);
+    const struct cfg_subject s = {name, volume->labels};
+    const struct cfg_class *k = f->cfg ? cfg_class_of(f->cfg, s) : NULL;
+    const char *excluded = f->cfg ? volume_excluded(f->cfg, s, volume->size) : NULL;
+    const struct volume_jobs jobs = jobs_of(x, k, s);
     const struct native_row_filter its = {.volume_id = v ? v->id : volume->id};
     struct native_sum natives = {0, 0};
     struct volume_line l = {.doc = json_object(), .good_ns = v ? v->last_success_ns : 0};
@@ -94,6 +95,7 @@ static struct volume_line make_line(const struct volume_lines *x, const struct v
     jset_str(l.doc, "class", klass);
     jset_int(l.doc, "size", volume->size);
     put_ns(l.doc, "allocated", volume->allocated);
+    put_text(l.doc, "labels", volume->labels);
     jset_bool(l.doc, "protected", l.state == VOLUME_PROTECTED);
     jset_str(l.doc, "state", volume_states[l.state]);
     put_text(l.doc, "why", why);
@@ -198,12 +200,12 @@ static void add_class(struct volume_list *x, const json_t *looked)
     json_array_foreach(jarr(looked, "passed"), i, v) json_array_append(x->unsure, (json_t *)(uintptr_t)v);
     json_array_foreach(jarr(looked, "volumes"), i, v)
     {
-        const struct cfg_class *own = f->cfg ? cfg_class_of(f->cfg, jstr(v, "name")) : NULL;
-        if (!own || strcmp(own->name, klass) != 0 || json_object_get(x->seen, jstr(v, "id")))
-            continue;
-        json_object_set_new(x->seen, jstr(v, "id"), json_true());
         CLEANUP(volume_desc_unrefp) const struct volume_desc *desc = volume_desc_from_json(v);
-        volume_lines_add(&x->lines, volume_row_peek(f->records, jstr(v, "id")), desc, klass);
+        const struct cfg_class *own = f->cfg ? cfg_class_of(f->cfg, volume_subject(desc)) : NULL;
+        if (!own || strcmp(own->name, klass) != 0 || json_object_get(x->seen, desc->id))
+            continue;
+        json_object_set_new(x->seen, desc->id, json_true());
+        volume_lines_add(&x->lines, volume_row_peek(f->records, desc->id), desc, klass);
     }
 }
 

@@ -58,7 +58,7 @@ static int each_mover(const struct cfg *c, mover_fn *fn, void *arg)
     }
     for (unsigned i = 0; rc >= 0 && (v = cfg_volume_at(c, i)); i++) {
         struct cfg_policy p;
-        if ((rc = cfg_policy(c, v->name, NULL, &p, NULL)) < 0)
+        if ((rc = cfg_policy(c, cfg_named(v->name), NULL, &p, NULL)) < 0)
             break;
         snprintf(who, sizeof who, "[volume \"%.4000s\"]", v->name);
         if (mover_need(&p.limits) != mover_need(common))
@@ -236,7 +236,7 @@ static int check_hooks(struct cfg *c, struct err *e)
     const struct cfg_class *k;
     const struct cfg_volume *v;
     const struct cfg_job *j;
-    int rc = cfg_policy(c, "", NULL, &common, e);
+    int rc = cfg_policy(c, cfg_named(""), NULL, &common, e);
     if (rc < 0)
         return rc;
     check_hooks_of(c, &common, NULL);
@@ -246,16 +246,16 @@ static int check_hooks(struct cfg *c, struct err *e)
             cfg_policy_clear(&p);
         }
     for (unsigned i = 0; rc >= 0 && (j = cfg_job_at(c, i)); i++)
-        if ((rc = cfg_policy(c, "", j->name, &p, e)) >= 0) {
+        if ((rc = cfg_policy(c, cfg_named(""), j->name, &p, e)) >= 0) {
             check_hooks_of(c, &p, &common);
             cfg_policy_clear(&p);
         }
     for (unsigned i = 0; rc >= 0 && (v = cfg_volume_at(c, i)); i++) {
         struct cfg_policy of_class = {.effective = NULL};
-        const struct cfg_class *own = cfg_class_of(c, v->name);
+        const struct cfg_class *own = cfg_class_of(c, cfg_named(v->name));
         if (own)
             rc = cfg_policy_of_class(c, own->name, &of_class, e);
-        if (rc >= 0 && (rc = cfg_policy(c, v->name, NULL, &p, e)) >= 0) {
+        if (rc >= 0 && (rc = cfg_policy(c, cfg_named(v->name), NULL, &p, e)) >= 0) {
             check_hooks_of(c, &p, own ? &of_class : &common);
             cfg_policy_clear(&p);
         }

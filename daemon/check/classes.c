@@ -25,6 +25,7 @@ struct view {
     /* Volumes that an earlier class has, and the first of them. */
     unsigned n_shadowed;
     char *shadowed;
+    const struct cfg_class *by;
 };
 
 static json_t *options_object(const struct cfg_policy *p)
@@ -151,15 +152,20 @@ static bool section_names_class(const struct cfg *c, const char *name)
 static int on_volume(const struct volume *v, void *arg)
 {
     struct gathering *g = arg;
-    const struct cfg_class *of = cfg_class_of(g->cfg, v->name);
+    const struct cfg_subject s = {v->name, v->labels};
+    const struct cfg_class *of = cfg_class_of(g->cfg, s);
     const struct cfg_job *j;
+    if (!of) /* none of its labels is asked for */
+        return 0;
     if (of != g->view->cfg) { /* belongs to an earlier class or a [volume] */
-        if (!section_names_class(g->cfg, v->name) && !g->view->n_shadowed++)
+        if (!section_names_class(g->cfg, v->name) && cfg_class_selects(g->view->cfg, s) && !g->view->n_shadowed++) {
             g->view->shadowed = strdup(v->name);
+            g->view->by = of;
+        }
         return 0;
     }
-    for (unsigned i = 0; !cfg_excluded(g->cfg, of, v->name, v->size) && (j = cfg_job_at(g->cfg, i)); i++)
-        g->busy[i] |= cfg_job_names(j, of, v->name);
+    for (unsigned i = 0; !cfg_excluded(g->cfg, of, s, v->size) && (j = cfg_job_at(g->cfg, i)); i++)
+        g->busy[i] |= cfg_job_names(j, of, s);
     if (!g->view->first) {
         g->view->first = malloc(sizeof *v);
         if (!g->view->first) {
@@ -168,18 +174,18 @@ static int on_volume(const struct volume *v, void *arg)
         }
         *g->view->first = *v;
     }
-    cfg_check_volume(g->cfg, v->name);
+    cfg_check_volume(g->cfg, s);
     return ++g->view->n_volumes < VOLUMES_MAX ? 0 : -E2BIG;
 }
 
 static void check_shadowed(struct cfg *c, const struct view *v)
 {
     char where[CFG_ORIGIN_MAX];
-    const struct cfg_class *of = v->shadowed ? cfg_class_of(c, v->shadowed) : NULL;
+    const struct cfg_class *of = v->shadowed ? v->by : NULL;
     if (!of)
         return;
     cfg_where(c, "storage-class", v->cfg->name, "match", where);
-    cfg_complain(c, CFG_WARNING, where, "the first class in the configuration counts; exclude them with !PATTERN",
+    cfg_complain(c, CFG_WARNING, where, "the first class in the configuration counts",
                  "[storage-class \"%s\"]: %u volume%s that it matches belong%s to storage class \"%s\", which comes "
                  "first: %s",
                  v->cfg->name, v->n_shadowed, v->n_shadowed == 1 ? "" : "s", v->n_shadowed == 1 ? "s" : "", of->name,
@@ -312,24 +318,36 @@ static bool needs_more(const struct cfg_policy *p, const struct cfg_policy *of_c
            strcmp(p->backup_storage_class, of_class->backup_storage_class) != 0;
 }
 
+/* The class of a volume that has a section; by its labels, if some class asks for any and its driver knows the volume.
+ */
+static struct view *view_of_section(const struct cfg *c, struct view *views, unsigned n, const char *name,
+                                    struct volume *v)
+{
+    const struct cfg_class *k = cfg_class_of(c, cfg_named(name));
+    for (unsigned i = 0; !k && i < n; i++)
+        if (views[i].able && cfg_matches_labels(c, views[i].cfg) &&
+            views[i].driver->resolve(&views[i].c, name, v, NULL) >= 0)
+            k = cfg_class_of(c, (struct cfg_subject){name, v->labels});
+    return k ? view_of(views, n, k->name) : NULL;
+}
+
 /* A volume with a section of its own may have other needs than its class. */
 static int check_volume_sections(struct cfg *c, struct view *views, unsigned n, struct err *e)
 {
     const struct cfg_volume *s;
     for (unsigned i = 0; (s = cfg_volume_at(c, i)); i++) {
-        const struct cfg_class *k = cfg_class_of(c, s->name);
-        struct view *own = k ? view_of(views, n, k->name) : NULL;
-        if (!own || !own->able)
-            continue;
         struct err why = ERR_INIT;
-        CLEANUP_FREE struct volume *v = malloc(sizeof *v);
+        CLEANUP_FREE struct volume *v = calloc(1, sizeof *v);
         if (!v)
             return err_nomem(e);
+        struct view *own = view_of_section(c, views, n, s->name, v);
+        if (!own || !own->able)
+            continue;
         bool there = own->driver->resolve(&own->c, s->name, v, &why) >= 0;
         if (!there)
             cfg_complain(c, CFG_WARNING, s->origin, why.hint, "[volume]: %s", why.msg);
         struct cfg_policy p;
-        int rc = cfg_policy(c, s->name, NULL, &p, e);
+        int rc = cfg_policy(c, (struct cfg_subject){s->name, v->labels}, NULL, &p, e);
         if (rc < 0)
             return rc;
         if (needs_more(&p, &own->policy))

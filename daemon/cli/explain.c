@@ -69,6 +69,8 @@ static void print_volume(const json_t *answer)
                    jstr(class, "origin"));
     else if (*jstr(answer, "class"))
         print_line("Storage class", "%s", jstr(answer, "class"));
+    if (*jstr(answer, "labels"))
+        print_line("Labels", "%s", jstr(answer, "labels"));
     if (*jstr(answer, "mechanism"))
         print_line("Exposed as", "%s", jstr(answer, "mechanism"));
     json_array_foreach(jarr(volume, "jobs"), i, note)

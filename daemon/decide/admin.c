@@ -36,7 +36,7 @@ int admin_add_mover(struct decide *d, enum op_kind kind, const char *prefix, con
         return nearest_hint(e, cfg_near_repository(d->world.cfg, repository),
                             "`snapferry check-config` lists the repositories");
     }
-    int rc = cfg_policy(d->world.cfg, "", NULL, &p, e);
+    int rc = cfg_policy(d->world.cfg, cfg_named(""), NULL, &p, e);
     if (rc < 0)
         return rc;
     if (prefix) {

@@ -10,6 +10,7 @@
  */
 #include "base/cleanup.h"
 #include "daemon/decide/decide.h"
+#include "daemon/decide/judge.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -86,7 +87,7 @@ static void keep_made(struct kept *k, struct policy *fresh, const struct operati
 static bool configure_classes(struct decide *d, struct operation *op, const struct cfg_policy *p, struct kept *k)
 {
     const struct cfg *c = d->world.cfg;
-    const struct cfg_class *own = cfg_class_of(c, op->volume->name), *into = NULL;
+    const struct cfg_class *own = cfg_class_of(c, volume_subject(op->volume)), *into = NULL;
     if (!own) {
         keep(k, "no storage class matches the volume any more: the operation continues as it was submitted");
         return false;
@@ -122,8 +123,8 @@ static bool configure(struct decide *d, struct operation *op, struct kept *k)
         keep(k, "job \"%s\" is no longer in the configuration: the operation continues as it was submitted", op->job);
         return false;
     }
-    bool ok = cfg_policy(c, op->volume->name, op->job[0] ? op->job : NULL, &p, NULL) == 0 &&
-              cfg_policy_size(c, &p, op->volume->name, (uint64_t)op->volume->size, NULL) == 0;
+    bool ok = cfg_policy(c, volume_subject(op->volume), op->job[0] ? op->job : NULL, &p, NULL) == 0 &&
+              cfg_policy_size(c, &p, volume_subject(op->volume), (uint64_t)op->volume->size, NULL) == 0;
     if (ok && p.exclude && !operation_is_restore(op))
         keep(k, "the volume is excluded now: the operation continues as it was submitted; cancel it if it should not");
     ok = ok && (operation_is_restore(op) || configure_classes(d, op, &p, k));

@@ -448,7 +448,7 @@ const struct class_desc *class_from_cfg(const struct cfg *c, const struct cfg_cl
 json_t *class_doc(const struct cfg *c, const struct cfg_class *k, const struct cfg_policy *p);
 /* A class for a restore target; if no class matches, one of the name CLASS_OF_TARGET, which counts as none. */
 #define CLASS_OF_TARGET "(target)"
-const struct class_desc *class_for_path(const struct cfg *c, const char *path, bool block);
+const struct class_desc *class_for_path(const struct cfg *c, struct cfg_subject v, bool block);
 /* Adds to a mover's job what it keeps to by itself. */
 void limits_job(json_t *job, const struct policy *policy);
 

@@ -16,24 +16,24 @@ const char *class_message(const char *klass, const char *message)
     return n > 0 && !strncmp(message, head, (size_t)n) ? message + n : message;
 }
 
-const char *volume_excluded(const struct cfg *c, const char *name, int64_t size)
+const char *volume_excluded(const struct cfg *c, struct cfg_subject v, int64_t size)
 {
-    const struct cfg_class *k = cfg_class_of(c, name);
+    const struct cfg_class *k = cfg_class_of(c, v);
     if (!k)
         return "no storage class matches it any more";
     if (!cfg_class_here(c, k))
         return "its class is for other nodes (only-on-node)";
-    return cfg_excluded(c, k, name, (uint64_t)size) ? "excluded by the configuration" : NULL;
+    return cfg_excluded(c, k, v, (uint64_t)size) ? "excluded by the configuration" : NULL;
 }
 
-int64_t volume_interval(const struct cfg *c, const struct jobs_now *jobs, const char *name)
+int64_t volume_interval(const struct cfg *c, const struct jobs_now *jobs, struct cfg_subject v)
 {
-    const struct cfg_class *k = cfg_class_of(c, name);
+    const struct cfg_class *k = cfg_class_of(c, v);
     const struct cfg_job *job;
     int64_t interval = 0;
     for (unsigned i = 0; i < jobs->n; i++) {
         const struct job_view *j = &jobs->v[i];
-        if (job_interval(j, interval) != interval && (job = cfg_job(c, j->name)) && cfg_job_names(job, k, name))
+        if (job_interval(j, interval) != interval && (job = cfg_job(c, j->name)) && cfg_job_names(job, k, v))
             interval = job_interval(j, interval);
     }
     return interval;

@@ -22,8 +22,14 @@ enum volume_state {
 /* "protected", "unprotected", "gone", "excluded": in answers and as label of metrics. */
 extern const char *const volume_states[VOLUME_STATES];
 
-/* Why the configuration does not have a volume of this name and size backed up here, NULL: it does. Static text. */
-const char *volume_excluded(const struct cfg *c, const char *name, int64_t size);
+/* A volume as the configuration sees it; strings are borrowed. */
+static inline struct cfg_subject volume_subject(const struct volume_desc *v)
+{
+    return (struct cfg_subject){v->name, v->labels};
+}
+
+/* Why the configuration does not have a volume of this size backed up here, NULL: it does. Static text. */
+const char *volume_excluded(const struct cfg *c, struct cfg_subject v, int64_t size);
 /* What a driver said of a storage class, without the class at its beginning: for a text that names it already. */
 const char *class_message(const char *klass, const char *message);
 /* The jobs of the configuration as they are now, in its order. */
@@ -32,7 +38,7 @@ struct jobs_now {
     unsigned n;
 };
 /* Seconds between two runs of the most frequent job that has a schedule for it; 0: none. */
-int64_t volume_interval(const struct cfg *c, const struct jobs_now *jobs, const char *name);
+int64_t volume_interval(const struct cfg *c, const struct jobs_now *jobs, struct cfg_subject v);
 /* The same of the jobs looked at so far (`interval_s`, 0: none yet) and one more that has it. */
 static inline int64_t job_interval(const struct job_view *j, int64_t interval_s)
 {

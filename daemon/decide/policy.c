@@ -156,11 +156,11 @@ json_t *class_doc(const struct cfg *c, const struct cfg_class *k, const struct c
     return class_desc_to_json(own);
 }
 
-const struct class_desc *class_for_path(const struct cfg *c, const char *path, bool block)
+const struct class_desc *class_for_path(const struct cfg *c, struct cfg_subject v, bool block)
 {
-    const struct cfg_class *k = cfg_class_of(c, path);
+    const struct cfg_class *k = cfg_class_of(c, v);
     struct cfg_policy p = {.effective = NULL};
-    if (k && cfg_policy(c, path, NULL, &p, NULL) == 0) {
+    if (k && cfg_policy(c, v, NULL, &p, NULL) == 0) {
         const struct class_desc *own = class_from_cfg(c, k, &p);
         cfg_policy_clear(&p);
         return own;

@@ -243,7 +243,7 @@ static int start_look(struct engine *g, struct look *l, const struct cfg_class *
         if ((only && only != k) || !driver_by_name(k->driver))
             continue;
         if (name)
-            cfg_policy(g->cfg, name, NULL, &p, NULL);
+            cfg_policy(g->cfg, recorded_subject(g, name), NULL, &p, NULL);
         json_t *q = json_pack("{s:o}", "class", class_doc(g->cfg, k, &p));
         const struct cfg_class *into =
             name && p.backup_storage_class[0] ? cfg_class(g->cfg, p.backup_storage_class) : NULL;
@@ -336,8 +336,25 @@ static const json_t *class_looked(const json_t *classes, const char *name)
 {
     const json_t *a;
     size_t i;
-    json_array_foreach(classes, i, a) if (!strcmp(jstr(jobj(a, "class"), "name"), name)) return a;
+    json_array_foreach(classes, i, a) if (!strcmp(class_seen_of(a).name, name)) return a;
     return NULL;
+}
+
+/* As its storage describes it now: by the class that it belongs to then. */
+static struct cfg_subject subject_looked(struct engine *g, const json_t *classes, const char *name)
+{
+    const json_t *a;
+    size_t i;
+    json_array_foreach(classes, i, a)
+    {
+        const struct class_seen seen = class_seen_of(a);
+        const json_t *v = json_array_get(seen.volumes, 0);
+        const struct cfg_subject s = {name, volume_seen_of(v).labels};
+        const struct cfg_class *k = v ? cfg_class_of(g->cfg, s) : NULL;
+        if (k && !strcmp(k->name, seen.name))
+            return s;
+    }
+    return recorded_subject(g, name);
 }
 
 static void explain_done(struct step_result *s, void *arg)
@@ -349,15 +366,17 @@ static void explain_done(struct step_result *s, void *arg)
     struct err e = s->timed_out ? (struct err)ERR_INIT : s->err;
     char why[700] = "";
     gather_facts(l->engine, FACTS_OF_JOBS, &f);
-    const struct cfg_class *k = cfg_class_of(f.cfg, l->what);
-    const json_t *classes = json_object_get(s->out, "classes"), *own = k ? class_looked(classes, k->name) : NULL;
+    const json_t *classes = json_object_get(s->out, "classes");
+    const struct cfg_subject subject = subject_looked(l->engine, classes, l->what);
+    const struct cfg_class *k = cfg_class_of(f.cfg, subject);
+    const json_t *own = k ? class_looked(classes, k->name) : NULL;
     struct answer_look look = {.asked = !s->timed_out,
                                .silent = s->timed_out ? s->err.msg : "",
                                .volume = json_array_get(jarr(own, "volumes"), 0),
                                .missing = jstr(json_array_get(jarr(own, "missing"), 0), "message"),
                                .mechanism = "",
                                .obstacle = why};
-    if (!e.cls && cfg_policy(f.cfg, l->what, NULL, &p, &e) == 0 && k && look.asked)
+    if (!e.cls && cfg_policy(f.cfg, subject, NULL, &p, &e) == 0 && k && look.asked)
         look.mechanism =
             mechanism_of(l->engine, k, &p, look.volume, (unsigned)jint(own, "abilities"),
                          (unsigned)jint(class_looked(classes, p.backup_storage_class), "abilities"), why, sizeof why);

@@ -285,6 +285,8 @@ static inline void jobs_now_clear(struct jobs_now *j)
 
 /* ---- looking ---- */
 
+/* A volume as it was last recorded; one that is not has a name only. Borrowed until the records are written. */
+struct cfg_subject recorded_subject(const struct engine *g, const char *name);
 /*
  * Answer of step_volumes(): volumes that are new or have changed are recorded, those that their class no longer lists
  * are gone until they are seen again. Only classes that were asked for all they have (member "all") tell.

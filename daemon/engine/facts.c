@@ -34,6 +34,7 @@ static void fact_free(void *node)
     free(f->volume);
     free(f->klass);
     free(f->pool);
+    free(f->labels);
     json_decref(f->samples);
     free(f);
 }
@@ -113,13 +114,16 @@ static void of_native(struct fact *f, const struct native_row *n)
 
 static void of_volume(struct facts *x, struct fact *f, const struct volume_row *v)
 {
-    if (!f->name || strcmp(f->name, v->volume->name) || !f->klass || strcmp(f->klass, v->klass))
+    if (!f->name || strcmp(f->name, v->volume->name) || !f->klass || strcmp(f->klass, v->klass) ||
+        strcmp(f->labels ? f->labels : "", v->volume->labels))
         x->fresh_volumes = true;
     json_decref(f->samples);
     f->samples = NULL;
     keep_text(&f->name, v->volume->name);
     keep_text(&f->klass, v->klass);
     keep_text(&f->pool, v->volume->pool);
+    if (f->labels || v->volume->labels[0])
+        keep_text(&f->labels, v->volume->labels);
     f->gone = v->state == VOL_GONE;
     f->since_ns = v->gone_ns;
     f->size = v->volume->size;
@@ -246,8 +250,9 @@ static void look_at_volume(const struct volume_looks *l, struct fact *f)
     const struct cfg *c = l->engine->cfg;
     json_decref(f->samples);
     f->samples = NULL;
-    f->used_here = !volume_excluded(c, f->name, f->size);
-    f->interval_s = volume_interval(c, &l->jobs, f->name);
+    const struct cfg_subject s = {f->name, f->labels};
+    f->used_here = !volume_excluded(c, s, f->size);
+    f->interval_s = volume_interval(c, &l->jobs, s);
 }
 
 static void visit_volume(const void *node, VISIT which, void *arg)

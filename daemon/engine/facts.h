@@ -25,6 +25,7 @@ struct fact {
     char *name;   /* of the volume (operation, native, volume) */
     char *volume; /* its id */
     char *klass, *pool;
+    char *labels; /* volume: as struct volume_desc; NULL: none */
     uint64_t seq;
     bool used_here;               /* volume: the configuration says that it is backed up */
     bool gone;                    /* volume: its class was listed without it; native: not on the storage */

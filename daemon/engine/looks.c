@@ -51,6 +51,28 @@ void volumes_free(struct engine *g)
     }
 }
 
+struct by_name {
+    const char *name;
+    struct records *records;
+    const struct volume_row *found;
+};
+static int match_name(const struct volume_row *v, void *arg)
+{
+    struct by_name *x = arg;
+    if (strcmp(v->volume->name, x->name))
+        return 0;
+    x->found = volume_row_peek(x->records, v->id);
+    return 1;
+}
+
+struct cfg_subject recorded_subject(const struct engine *g, const char *name)
+{
+    static const struct volume_row_filter newest = {.newest_first = true};
+    struct by_name x = {name, g->records, NULL};
+    volume_row_each(g->records, &newest, match_name, &x, NULL);
+    return (struct cfg_subject){name, x.found ? x.found->volume->labels : NULL};
+}
+
 /* ---- what a look has found ---- */
 
 struct gone {
@@ -62,7 +84,8 @@ struct gone {
 static void compare(struct fact *v, void *arg)
 {
     struct gone *x = arg;
-    const struct cfg_class *k = v->name && !v->gone ? cfg_class_of(x->engine->cfg, v->name) : NULL;
+    const struct cfg_class *k =
+        v->name && !v->gone ? cfg_class_of(x->engine->cfg, (struct cfg_subject){v->name, v->labels}) : NULL;
     /* One that belongs to another class now is that one's business. */
     if (k && !strcmp(k->name, x->klass) && !json_object_get(x->seen, v->id))
         json_array_append_new(x->ids, json_string(v->id));
@@ -81,22 +104,43 @@ static int is_gone(struct engine *g, const char *id, struct err *e)
     return v.last_status != OUTCOME_NONE ? volume_row_save(g->records, &v, e) : volume_row_delete(g->records, id, e);
 }
 
-/* Whether it is known as it is. */
-static bool is_known(struct engine *g, const json_t *v, const char *klass)
+/* What a volume of an answer is to the class that was listed. */
+enum belongs {
+    BELONGS_NOT, /* it is that of another class, or of none, and was not of this one */
+    BELONGS_HERE,
+    BELONGED /* what selected it has been taken from it: its label */
+};
+static enum belongs belongs(const struct engine *g, const struct volume_seen *v, const char *klass)
 {
-    const struct fact *f = facts_find(g, ROW_VOLUME, jstr(v, "id"));
-    return f && !f->gone && f->name && !strcmp(f->name, jstr(v, "name")) && f->klass && !strcmp(f->klass, klass) &&
-           f->size == jint(v, "size");
+    const struct cfg_class *c = cfg_class_of(g->cfg, (struct cfg_subject){v->name, v->labels});
+    const struct fact *f = c ? NULL : facts_find(g, ROW_VOLUME, v->id);
+    if (c)
+        return strcmp(c->name, klass) ? BELONGS_NOT : BELONGS_HERE;
+    return f && !f->gone && f->klass && !strcmp(f->klass, klass) ? BELONGED : BELONGS_NOT;
 }
 
-static void is_there(struct engine *g, const json_t *v, const char *klass)
+/* Whether it is known as it is. */
+static bool is_known(const struct engine *g, const struct volume_seen *v, const char *klass)
 {
-    const struct fact *f = facts_find(g, ROW_VOLUME, jstr(v, "id"));
-    if (is_known(g, v, klass))
+    const struct fact *f = facts_find(g, ROW_VOLUME, v->id);
+    return f && !f->gone && f->name && !strcmp(f->name, v->name) && f->klass && !strcmp(f->klass, klass) &&
+           f->size == v->size && !strcmp(f->labels ? f->labels : "", v->labels);
+}
+
+static void is_there(struct engine *g, const json_t *doc, const char *klass)
+{
+    const struct volume_seen v = volume_seen_of(doc);
+    const struct fact *f = facts_find(g, ROW_VOLUME, v.id);
+    const enum belongs b = belongs(g, &v, klass);
+    if (b == BELONGS_NOT || is_known(g, &v, klass))
         return;
-    if (!f || f->gone)
-        plan_log(&g->d, LOG_LVL_INFO, "volume %s is %s", jstr(v, "name"), f ? "available again" : "new");
-    CLEANUP(volume_desc_unrefp) const struct volume_desc *desc = volume_desc_from_json(v);
+    if (b == BELONGED)
+        plan_log(&g->d, LOG_LVL_WARNING,
+                 "volume %s has lost the label by which storage class \"%s\" selected it: it is no longer backed up",
+                 v.name, klass);
+    else if (!f || f->gone)
+        plan_log(&g->d, LOG_LVL_INFO, "volume %s is %s", v.name, f ? "available again" : "new");
+    CLEANUP(volume_desc_unrefp) const struct volume_desc *desc = volume_desc_from_json(doc);
     volume_note(&g->d, desc, klass, NULL, NULL);
 }
 
@@ -138,15 +182,9 @@ static const json_t *volumes_of(struct engine *g, const json_t *answer, json_t *
     size_t i;
     if (!c || !cfg_class_here(g->cfg, c) || !jbool(answer, "all") || jobj(answer, "error"))
         return NULL;
-    json_array_foreach(jarr(answer, "volumes"), i, v) json_object_set_new(seen, jstr(v, "id"), json_true());
+    json_array_foreach(jarr(answer, "volumes"), i, v) json_object_set_new(seen, volume_seen_of(v).id, json_true());
     facts_each(g, ROW_VOLUME, compare, &x);
     return jarr(answer, "volumes");
-}
-
-static bool is_of(struct engine *g, const json_t *v, const char *klass)
-{
-    const struct cfg_class *c = cfg_class_of(g->cfg, jstr(v, "name"));
-    return c && !strcmp(c->name, klass);
 }
 
 static int write_volumes(struct engine *g, const json_t *classes, struct err *e)
@@ -159,7 +197,7 @@ static int write_volumes(struct engine *g, const json_t *classes, struct err *e)
         CLEANUP_JSON json_t *gone = json_array();
         const char *klass = jstr(jobj(a, "class"), "name");
         const json_t *volumes = volumes_of(g, a, gone);
-        json_array_foreach(volumes, k, v) if (is_of(g, v, klass)) is_there(g, v, klass);
+        json_array_foreach(volumes, k, v) is_there(g, v, klass);
         json_array_foreach(gone, k, v) if (rc >= 0) rc = is_gone(g, json_string_value(v), e);
     }
     return rc;
@@ -172,7 +210,12 @@ static bool is_news(struct engine *g, const json_t *answer)
     const char *klass = jstr(jobj(answer, "class"), "name");
     const json_t *volumes = volumes_of(g, answer, gone), *v; /* once: the loop evaluates its array at each turn */
     size_t i;
-    json_array_foreach(volumes, i, v) if (is_of(g, v, klass) && !is_known(g, v, klass)) return true;
+    json_array_foreach(volumes, i, v)
+    {
+        const struct volume_seen seen = volume_seen_of(v);
+        if (!is_known(g, &seen, klass) && belongs(g, &seen, klass) != BELONGS_NOT)
+            return true;
+    }
     return json_array_size(gone) > 0;
 }
 

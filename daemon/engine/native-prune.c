@@ -34,8 +34,9 @@ static const struct policy *policy_of(const struct prune *p, const struct native
 {
     const struct policy *policy = &policy_none;
     struct cfg_policy now = {.effective = NULL};
-    const char *name = n->volume->name;
-    if (cfg_class_of(p->engine->cfg, name) && cfg_policy(p->engine->cfg, name, NULL, &now, NULL) == 0) {
+    const struct volume_row *v = volume_row_peek(p->engine->records, n->volume_id);
+    const struct cfg_subject s = {n->volume->name, v ? v->volume->labels : n->volume->labels};
+    if (cfg_class_of(p->engine->cfg, s) && cfg_policy(p->engine->cfg, s, NULL, &now, NULL) == 0) {
         struct policy own;
         policy_from_cfg(&own, &now);
         policy_take(&policy, policy_make(&own));

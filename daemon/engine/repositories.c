@@ -167,7 +167,7 @@ static int start_mover(struct repository_look *l, const struct cfg_repository *r
     CLEANUP_FREE char *password = NULL;
     int rc = repository_password(g->cfg, r->name, &password, e);
     if (rc == 0)
-        rc = cfg_policy(g->cfg, "", NULL, &p, e);
+        rc = cfg_policy(g->cfg, cfg_named(""), NULL, &p, e);
     if (rc == 0) {
         snprintf(l->mover, sizeof l->mover, LOOK_PREFIX "%.127s", r->name);
         for (char *c = l->mover; *c; c++)

@@ -251,7 +251,7 @@ static int forget_one(const struct volume_row *v, void *arg)
     const char *name = v->volume->name;
     if (strcmp(name, x->what) && strcmp(v->id, x->what))
         return 0;
-    if (v->state != VOL_GONE && cfg_class_of(x->engine->cfg, name)) {
+    if (v->state != VOL_GONE && cfg_class_of(x->engine->cfg, volume_subject(v->volume))) {
         x->there++;
         return 0;
     }

@@ -131,7 +131,7 @@ static int write_restore(struct restore *r, struct err *e)
     str_set(&op.parent, b.id);
     str_set(&op.volume_id, r->op.volume_id);
     op.state = OP_QUEUED;
-    int rc = cfg_policy(g->cfg, r->op.volume->name, NULL, &p, e);
+    int rc = cfg_policy(g->cfg, volume_subject(r->op.volume), NULL, &p, e);
     if (rc < 0)
         return rc;
     policy_from_cfg(&policy, &p);
@@ -140,7 +140,7 @@ static int write_restore(struct restore *r, struct err *e)
     str_set(&policy.repository, r->op.policy->repository);
     str_set(&policy.mover, native ? "" : r->op.policy->mover);
     policy_take(&op.policy, policy_make(&policy));
-    class_desc_take(&op.own, class_for_path(g->cfg, target, r->target_is_block));
+    class_desc_take(&op.own, class_for_path(g->cfg, recorded_subject(g, target), r->target_is_block));
     op.kind = KIND_RESTORE;
     str_set(&op.of, r->op.id);
     op.from = from;
@@ -205,7 +205,8 @@ static bool in_repository(const struct restore *r)
 static bool target_takes(const struct restore *r)
 {
     CLEANUP(class_desc_unrefp)
-    const struct class_desc *to = class_for_path(r->engine->cfg, r->req.target, r->target_is_block);
+    const struct class_desc *to =
+        class_for_path(r->engine->cfg, recorded_subject(r->engine, r->req.target), r->target_is_block);
     const struct class_desc *from = r->native.klass;
     const struct driver *d = driver_by_name(to->driver);
     return d && d->target_from_native && !strcmp(to->driver, from->driver) && !strcmp(to->plugin, from->plugin);

@@ -9,7 +9,6 @@
 #include "daemon/engine/facts.h"
 
 #include <errno.h>
-#include <fnmatch.h>
 #include <string.h>
 
 struct submit {
@@ -21,6 +20,7 @@ struct submit {
     char job[128];
     bool begun; /* the job is to be run: if that is not possible, its run has failed */
     json_t *skipped;
+    json_t *by_label;            /* names whose class, if they have one, only the storage tells */
     json_t *missing;             /* of these, what is not there or cannot be backed up as it is configured */
     size_t n_skipped, n_missing; /* before they are recorded */
     json_t *classes;             /* what the storage has answered */
@@ -41,6 +41,7 @@ static void submit_free(struct submit *s)
     request_args_clear(&s->req);
     json_decref(s->skipped);
     json_decref(s->missing);
+    json_decref(s->by_label);
     json_decref(s->classes);
     json_decref(s->answer);
     json_decref(s->at.ops);
@@ -85,18 +86,18 @@ static bool is_pattern(const char *s)
 }
 
 /* Whether this volume is asked for. */
-static bool wanted(const struct submit *s, const char *name)
+static bool wanted(const struct submit *s, struct cfg_subject v)
 {
     const struct cfg_job *j = s->job[0] ? cfg_job(s->cfg, s->job) : NULL;
     if (j)
-        return cfg_job_has(s->cfg, j, name);
+        return cfg_job_has(s->cfg, j, v);
     for (unsigned i = 0; i < s->req.volumes.n; i++) {
         const char *text = s->req.volumes.v[i];
         if (!strncmp(text, "class:", 6)) {
-            const struct cfg_class *k = cfg_class_of(s->cfg, name);
+            const struct cfg_class *k = cfg_class_of(s->cfg, v);
             if (k && !strcmp(k->name, text + 6))
                 return true;
-        } else if (!strcmp(text, name) || (is_pattern(text) && fnmatch(text, name, FNM_PATHNAME) == 0)) {
+        } else if (cfg_word_matches(text, v)) {
             return true;
         }
     }
@@ -113,7 +114,7 @@ static int ask(const struct submit *s, json_t *classes, const struct cfg_class *
     json_array_foreach(classes, i, have) if (!strcmp(jstr(jobj(have, "class"), "name"), k->name)) q = have;
     if (!q) {
         struct cfg_policy p = {.effective = NULL};
-        if (name && cfg_policy(s->cfg, name, s->job[0] ? s->job : NULL, &p, NULL) < 0)
+        if (name && cfg_policy(s->cfg, cfg_named(name), s->job[0] ? s->job : NULL, &p, NULL) < 0)
             return -ENOMEM;
         q = json_pack("{s:o}", "class", class_doc(s->cfg, k, &p));
         cfg_policy_clear(&p);
@@ -127,6 +128,21 @@ static int ask(const struct submit *s, json_t *classes, const struct cfg_class *
         json_array_append_new(jarr(q, "names"), json_string(name));
     return 0;
 }
+/* Lists what may be selected by labels, to see whether the volume of that name is. */
+static int ask_by_label(const struct submit *s, json_t *classes, const char *name)
+{
+    const struct cfg_class *k;
+    for (unsigned i = 0; (k = cfg_class_at(s->cfg, i)); i++)
+        if (cfg_matches_labels(s->cfg, k))
+            ask(s, classes, k, NULL);
+    return json_array_append_new(s->by_label, json_string(name)) < 0 ? -ENOMEM : 0;
+}
+
+static int no_class(const char *name, struct err *e)
+{
+    err_set(e, ERR_USAGE, 0, "no storage class matches %s", name);
+    return err_hint(e, "`snapferry explain %s` shows which patterns were tried; classes are in snapferry.ini", name);
+}
 
 static int ask_all(const struct submit *s, json_t *classes, const char *text, struct err *e)
 {
@@ -139,18 +155,14 @@ static int ask_all(const struct submit *s, json_t *classes, const char *text, st
         }
         return ask(s, classes, k, NULL);
     }
-    if (is_pattern(text)) {
+    if (!is_pattern(text) && !cfg_is_label(text) && (k = cfg_class_of(s->cfg, cfg_named(text))))
+        return ask(s, classes, k, text);
+    if (is_pattern(text) || cfg_is_label(text)) {
         for (unsigned i = 0; (k = cfg_class_at(s->cfg, i)); i++)
             ask(s, classes, k, NULL);
         return 0;
     }
-    k = cfg_class_of(s->cfg, text);
-    if (!k) {
-        err_set(e, ERR_USAGE, 0, "no storage class matches %s", text);
-        return err_hint(e, "`snapferry explain %s` shows which patterns were tried; classes are in snapferry.ini",
-                        text);
-    }
-    return ask(s, classes, k, text);
+    return cfg_matches_labels(s->cfg, NULL) ? ask_by_label(s, classes, text) : no_class(text, e);
 }
 
 /* ---- records ---- */
@@ -172,12 +184,14 @@ static int add_operation(struct submit *s, const json_t *volume, const struct cf
     CLEANUP(operation_clear) struct operation op;
     struct cfg_policy p = {.effective = NULL};
     struct policy policy;
-    const char *name = jstr(volume, "name"), *id = jstr(volume, "id");
+    const struct volume_seen seen = volume_seen_of(volume);
+    const struct cfg_subject v = {seen.name, seen.labels};
+    const char *name = seen.name, *id = seen.id;
     const struct cfg *c = s->cfg;
     operation_init(&op);
-    int rc = cfg_policy(c, name, s->job[0] ? s->job : NULL, &p, e);
+    int rc = cfg_policy(c, v, s->job[0] ? s->job : NULL, &p, e);
     if (rc == 0)
-        rc = cfg_policy_size(c, &p, name, (uint64_t)jint(volume, "size"), e);
+        rc = cfg_policy_size(c, &p, v, (uint64_t)seen.size, e);
     if (rc < 0) {
         cfg_policy_clear(&p);
         return rc;
@@ -251,19 +265,20 @@ static void lists_cut(json_t *list, size_t n)
 
 static int add_volume(struct submit *s, const json_t *answer, const json_t *v, struct err *e)
 {
-    const char *name = jstr(v, "name"), *id = jstr(v, "id");
-    const struct cfg_class *own = cfg_class_of(s->cfg, name);
+    const struct volume_seen seen = volume_seen_of(v);
+    const struct cfg_subject subject = {seen.name, seen.labels};
+    const struct cfg_class *own = cfg_class_of(s->cfg, subject);
     const size_t before = json_array_size(s->at.ids);
-    if (!own || strcmp(own->name, jstr(jobj(answer, "class"), "name")) != 0 || !wanted(s, name) ||
-        json_object_get(s->at.seen, id))
+    if (!own || strcmp(own->name, jstr(jobj(answer, "class"), "name")) != 0 || !wanted(s, subject) ||
+        json_object_get(s->at.seen, seen.id))
         return 0;
     if (!cfg_class_here(s->cfg, own)) {
-        skip(s, name, "its class is for other nodes (only-on-node)");
+        skip(s, seen.name, "its class is for other nodes (only-on-node)");
         return 0;
     }
     const int rc = add_operation(s, v, own, e);
     if (rc >= 0 && json_array_size(s->at.ids) > before)
-        json_object_set_new(s->at.seen, id, json_true());
+        json_object_set_new(s->at.seen, seen.id, json_true());
     return rc;
 }
 
@@ -351,6 +366,37 @@ static void records_written(const struct err *e, void *arg)
     submit_end(s, s->answer, e);
 }
 
+/* Whether a class has listed this volume as one of its own. */
+static bool is_listed(const struct submit *s, const json_t *classes, const char *name)
+{
+    const json_t *a, *v;
+    size_t i, k;
+    json_array_foreach(classes, i, a) json_array_foreach(jarr(a, "volumes"), k, v)
+    {
+        const struct volume_seen seen = volume_seen_of(v);
+        if (!strcmp(seen.name, name) && cfg_class_of(s->cfg, (struct cfg_subject){name, seen.labels}))
+            return true;
+    }
+    return false;
+}
+
+/* Names without a class after all; unknown while one cannot be listed, which is said already. */
+static void lack_by_label(struct submit *s, const json_t *classes, struct err *e)
+{
+    const json_t *name, *a;
+    size_t i;
+    json_array_foreach(classes, i, a) if (json_object_get(a, "error")) return;
+    json_array_foreach(s->by_label, i, name)
+    {
+        if (is_listed(s, classes, json_string_value(name)))
+            continue;
+        if (s->job[0])
+            lack(s, json_string_value(name), "no storage class matches it");
+        else if (!e->cls)
+            no_class(json_string_value(name), e);
+    }
+}
+
 static void volumes_seen(struct step_result *r, void *arg)
 {
     struct submit *s = arg;
@@ -378,6 +424,8 @@ static void volumes_seen(struct step_result *r, void *arg)
             err_hint(&e, "%s", jstr(bad, "hint"));
         }
     }
+    if (!e.cls)
+        lack_by_label(s, json_object_get(r->out, "classes"), &e);
     volumes_listed(s->engine, json_object_get(r->out, "classes"));
     if (e.cls) {
         submit_end(s, NULL, &e);
@@ -405,7 +453,8 @@ void engine_submit_backup(struct engine *g, const struct request_args *req, engi
                          .arg = arg,
                          .cfg = cfg_ref(g->cfg),
                          .skipped = json_array(),
-                         .missing = json_array()};
+                         .missing = json_array(),
+                         .by_label = json_array()};
     snprintf(s->job, sizeof s->job, "%s", req->job);
     if (request_args_copy(&s->req, req) < 0)
         err_nomem(&e);

@@ -57,7 +57,9 @@ static int adopt(struct engine *g, const json_t *klass, const json_t *native, st
     n.adopted = true;
     /* Whether its data is in a repository is not known: it counts as the only copy until a scan says more. */
     n.moved = false;
-    if (cfg_policy(g->cfg, jstr(tag, "volume_name"), NULL, &p, NULL) == 0) {
+    const struct volume_row *known = volume_row_peek(g->records, n.volume_id);
+    const struct cfg_subject s = {n.volume->name, known ? known->volume->labels : NULL};
+    if (cfg_policy(g->cfg, s, NULL, &p, NULL) == 0) {
         struct policy policy;
         policy_from_cfg(&policy, &p);
         policy_take(&n.policy, policy_make(&policy));

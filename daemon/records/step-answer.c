@@ -2,6 +2,7 @@
 /* step-answer.c - see step-answer.h */
 #include "daemon/records/step-answer.h"
 
+#include "base/json.h"
 #include "daemon/records/table-impl.h"
 
 #define S struct step_item
@@ -62,4 +63,14 @@ const struct op_error *step_items_error(const struct list_of_structs *items)
         if (v[i].error.code)
             return &v[i].error;
     return NULL;
+}
+
+struct volume_seen volume_seen_of(const json_t *volume)
+{
+    return (struct volume_seen){jstr(volume, "name"), jstr(volume, "id"), jstr(volume, "labels"), jint(volume, "size")};
+}
+
+struct class_seen class_seen_of(const json_t *answer)
+{
+    return (struct class_seen){jstr(jobj(answer, "class"), "name"), jarr(answer, "volumes")};
 }

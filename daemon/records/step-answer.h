@@ -44,6 +44,19 @@ struct step_answer {
 int step_answer_load(struct step_answer *a, const json_t *doc);
 void step_answer_init(struct step_answer *a);
 void step_answer_clear(struct step_answer *a);
+/* A volume of an answer of step_volumes(), which may have thousands: borrowed from the document; "" for what is absent.
+ */
+struct volume_seen {
+    const char *name, *id, *labels;
+    int64_t size;
+};
+struct volume_seen volume_seen_of(const json_t *volume);
+/* What it says of one class. */
+struct class_seen {
+    const char *name;
+    const json_t *volumes;
+};
+struct class_seen class_seen_of(const json_t *answer);
 /* The first item that failed; NULL: none did. */
 const struct op_error *step_items_error(const struct list_of_structs *items);
 

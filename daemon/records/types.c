@@ -170,6 +170,7 @@ static const struct field_desc volume_desc_table[] = {
     STR(name, ALWAYS),
     STR(id, ALWAYS),
     STR(pool, ALWAYS, .about = "device group"),
+    STR(labels, .about = "what its storage says of it, for match: KIND:VALUE ..."),
     BYTES(size, ALWAYS),
     FIELD(allocated, "allocated", FIELD_INT, .flags = FIELD_ALWAYS | FIELD_NULL, .unit = "bytes", .unset = -1),
     BYTES(sector),
@@ -619,7 +620,8 @@ const struct class_desc class_desc_none = {.name = NOTHING,
                                            .plugin = NOTHING,
                                            .plugin_user = NOTHING,
                                            .overlay_hook = NOTHING};
-const struct volume_desc volume_desc_none = {.name = NOTHING, .id = NOTHING, .pool = NOTHING, .allocated = -1};
+const struct volume_desc volume_desc_none = {
+    .name = NOTHING, .id = NOTHING, .pool = NOTHING, .labels = NOTHING, .allocated = -1};
 const struct tag_desc tag_desc_none = {.alias = NOTHING,
                                        .volume_id = NOTHING,
                                        .volume_name = NOTHING,

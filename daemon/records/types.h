@@ -292,6 +292,7 @@ struct class_desc {
 struct volume_desc {
     struct shared shared;
     char *name, *id, *pool;
+    char *labels; /* words KIND:VALUE: struct cfg_subject */
     int64_t size;
     int64_t allocated; /* -1: unknown */
     int64_t sector;

@@ -332,7 +332,10 @@ static void still_named(struct sched_job *j, const struct cfg *c)
     json_array_foreach(j->memory.missing, i, m)
     {
         const char *name = jstr(m, "volume");
-        if (from && (cfg_class(c, name) || cfg_job_has(c, from, name)))
+        const struct cfg_subject s = cfg_named(name);
+        /* One without a class by its name may have one by its label: the next run finds out. */
+        const bool open = !cfg_class_of(c, s) && cfg_matches_labels(c, NULL);
+        if (from && (cfg_class(c, name) || open || cfg_job_has(c, from, s)))
             json_array_append(left, (json_t *)(uintptr_t)m);
     }
     json_decref(j->memory.missing);

@@ -13,9 +13,10 @@ static int load_object(const json_t *j, const char *what, struct err *e)
 
 json_t *volume_to_json(const struct volume *v)
 {
-    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:I, s:b, s:b}", "name", v->name, "id", v->id, "pool", v->pool, "size",
-                     u64_json(v->size), "allocated", u64_json(v->allocated), "sector", (json_int_t)v->sector, "block",
-                     (int)v->block, "in_use", (int)v->in_use);
+    return json_pack("{s:s, s:s, s:s, s:s*, s:o, s:o, s:I, s:b, s:b}", "name", v->name, "id", v->id, "pool", v->pool,
+                     "labels", v->labels[0] ? v->labels : NULL, "size", u64_json(v->size), "allocated",
+                     u64_json(v->allocated), "sector", (json_int_t)v->sector, "block", (int)v->block, "in_use",
+                     (int)v->in_use);
 }
 
 /* Only what identifies it is required: a volume found by its native snapshot has nothing else. */
@@ -29,6 +30,7 @@ int volume_from_json(struct volume *ret, const json_t *j, struct err *e)
         (rc = field_text(j, what, "name", ret->name, sizeof ret->name, true, e)) < 0 ||
         (rc = field_text(j, what, "id", ret->id, sizeof ret->id, true, e)) < 0 ||
         (rc = field_text(j, what, "pool", ret->pool, sizeof ret->pool, false, e)) < 0 ||
+        (rc = field_text(j, what, "labels", ret->labels, sizeof ret->labels, false, e)) < 0 ||
         (rc = field_u64(j, what, "size", &ret->size, true, e)) < 0 ||
         (rc = field_u64(j, what, "allocated", &ret->allocated, false, e)) < 0 ||
         (rc = field_u64(j, what, "sector", &sector, false, e)) < 0 ||

@@ -23,12 +23,15 @@
 #define VOLUME_ID_MAX 256
 #define VOLUME_NAME_MAX 4096
 #define CHANGE_ID_MAX 256
+#define VOLUME_LABELS_MAX 4096
 
 /* A [storage-class] as passed to a driver; strings and arrays are borrowed. */
 struct driver_class {
-    const char *name;         /* of the section */
-    const char *driver;       /* "reflink", "device", "lvm-thin", "lvm", "plugin:NAME" */
-    const char *const *match; /* patterns of volume names (fnmatch with FNM_PATHNAME); NULL-terminated; may be empty */
+    const char *name;   /* of the section */
+    const char *driver; /* "reflink", "device", "lvm-thin", "lvm", "plugin:NAME" */
+    /* Patterns of volume names (fnmatch with FNM_PATHNAME) and of labels (KIND:PATTERN); NULL-terminated; may be empty.
+     */
+    const char *const *match;
     const char *const
         *peers; /* device: patterns of the other classes of devices, an empty one after each class; NULL: none */
     const char *target;      /* where intermediates and restored volumes are created (directory, pool); "" if not set */
@@ -46,10 +49,13 @@ struct volume {
     char name[VOLUME_NAME_MAX]; /* name used by the administrator: path of the image or device */
     char id[VOLUME_ID_MAX];     /* stable and unique on this node; [A-Za-z0-9._:-] only; survives rename and reboot */
     char pool[VOLUME_ID_MAX];   /* device group for slots: file system UUID, disk; "" if unknown */
-    uint64_t size, allocated;   /* bytes; allocated: of size, UINT64_MAX if unknown */
-    uint32_t sector;            /* logical sector size */
-    bool block;                 /* block device (else regular file) */
-    bool in_use;                /* open for writing or mounted read-write, as far as can be determined */
+    /* What the storage says of it, by which `match` selects it: words KIND:VALUE with blanks between them ("vg:vg0
+     * tag:db"). What has no room is left out, and the driver warns of it. */
+    char labels[VOLUME_LABELS_MAX];
+    uint64_t size, allocated; /* bytes; allocated: of size, UINT64_MAX if unknown */
+    uint32_t sector;          /* logical sector size */
+    bool block;               /* block device (else regular file) */
+    bool in_use;              /* open for writing or mounted read-write, as far as can be determined */
 };
 
 /* Owner tag of a native snapshot or intermediate on the storage (xattrs, tags, properties). */
@@ -169,7 +175,8 @@ struct driver {
     int (*max_retain)(const struct driver_class *c, int *ret, struct err *e);
 
     /* All volumes that the class's patterns match, sorted by name. snapferry's own files (snapshots, intermediates,
-     * staging) are never volumes. */
+     * staging) are never volumes. If patterns are compared with labels, volumes that none matches may be among them:
+     * the caller compares again, and learns that one has lost its label and not that it is gone. */
     int (*volumes)(const struct driver_class *c, volume_fn *fn, void *arg, struct err *e);
     /* One volume by name. ERR_NOT_FOUND. */
     int (*resolve)(const struct driver_class *c, const char *name, struct volume *ret, struct err *e);
@@ -296,10 +303,10 @@ int driver_changed_sealed(const struct driver_class *c, const struct native *bas
 /*
  * To and from JSON, for records and for passing between processes; from: ERR_GENERIC names the member that is missing,
  * of the wrong type or too long. NULL for what cannot be represented: text that is not UTF-8. volume: name, id, pool,
- * size, allocated (null: unknown), sector, block, in_use; all but name, id and size may be absent. native: alias,
- * volume_id, volume_name, backup, operation, repository, created_ns, seq, handle, size, used (null: unknown),
- * crash_consistent, change_id (may be absent). exposure: mechanism (its name), read_only, path, handle, alias, class,
- * where, size, copied, seconds. target: path, handle, final, size.
+ * labels (absent: none), size, allocated (null: unknown), sector, block, in_use; all but name, id and size may be
+ * absent. native: alias, volume_id, volume_name, backup, operation, repository, created_ns, seq, handle, size, used
+ * (null: unknown), crash_consistent, change_id (may be absent). exposure: mechanism (its name), read_only, path,
+ * handle, alias, class, where, size, copied, seconds. target: path, handle, final, size.
  */
 json_t *volume_to_json(const struct volume *v);
 int volume_from_json(struct volume *ret, const json_t *j, struct err *e);

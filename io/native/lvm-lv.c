@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
@@ -90,8 +91,73 @@ static uint32_t sector_of(const struct lvm_lv *lv)
     return n >= 512 && n <= 65536 ? (uint32_t)n : 512;
 }
 
-void lvm_describe(const struct lvm_lv *lv, struct volume *ret)
+/* ---- labels ---- */
+
+struct labels {
+    char *out;
+    size_t n;
+    bool full;
+};
+
+static void add_label(struct labels *l, const char *kind, const char *value)
 {
+    const size_t room = VOLUME_LABELS_MAX - l->n, need = strlen(kind) + strlen(value) + (l->n > 0);
+    if (need >= room) {
+        l->full = true;
+        return;
+    }
+    l->n += (size_t)snprintf(l->out + l->n, room, "%s%s%s", l->n ? " " : "", kind, value);
+}
+
+static int add_tag(const char *tag, void *arg)
+{
+    if (!lvm_is_our_tag(tag))
+        add_label(arg, "tag:", tag);
+    return 0;
+}
+
+bool lvm_is_label(const char *word)
+{
+    return strncmp(word, "vg:", 3) == 0 || strncmp(word, "pool:", 5) == 0 || strncmp(word, "tag:", 4) == 0;
+}
+
+bool lvm_selects_labels(const struct driver_class *c)
+{
+    for (size_t i = 0; c->match && c->match[i]; i++)
+        if (lvm_is_label(c->match[i]))
+            return true;
+    return false;
+}
+
+/* Whether one of the labels is matched by the word; labels have no blanks. */
+static bool match_label(const char *word, const char *labels)
+{
+    char label[LVM_TAG_MAX + 8];
+    while (*labels) {
+        const size_t n = strcspn(labels, " ");
+        if (n < sizeof label) {
+            memcpy(label, labels, n);
+            label[n] = '\0';
+            if (fnmatch(word, label, FNM_PATHNAME) == 0)
+                return true;
+        }
+        labels += n + (labels[n] == ' ');
+    }
+    return false;
+}
+
+bool lvm_is_matched(const struct driver_class *c, const struct volume *v)
+{
+    for (size_t i = 0; c->match && c->match[i]; i++)
+        if (lvm_is_label(c->match[i]) ? match_label(c->match[i], v->labels)
+                                      : fnmatch(c->match[i], v->name, FNM_PATHNAME) == 0)
+            return true;
+    return false;
+}
+
+bool lvm_describe(const struct lvm_lv *lv, struct volume *ret)
+{
+    struct labels l = {.out = ret->labels};
     memset(ret, 0, sizeof *ret);
     snprintf(ret->name, sizeof ret->name, "%s", lv->path);
     lvm_volume_id(lv, ret->id);
@@ -99,6 +165,10 @@ void lvm_describe(const struct lvm_lv *lv, struct volume *ret)
         snprintf(ret->pool, sizeof ret->pool, "%.120s/%.120s", lv->vg, lv->pool);
     else
         snprintf(ret->pool, sizeof ret->pool, "%s", lv->vg);
+    add_label(&l, "vg:", lv->vg);
+    if (lvm_is_thin(lv))
+        add_label(&l, "pool:", ret->pool);
+    lvm_each_tag(lv->tags, add_tag, &l);
     ret->size = lv->size;
     ret->allocated = UINT64_MAX;
     if (!lvm_is_thin(lv))
@@ -108,6 +178,7 @@ void lvm_describe(const struct lvm_lv *lv, struct volume *ret)
     ret->sector = sector_of(lv);
     ret->block = true;
     ret->in_use = lv->open;
+    return !l.full;
 }
 
 /* Two volumes with one id: the copy of a group that was imported without new UUIDs. */

@@ -10,7 +10,6 @@
 #include "base/cleanup.h"
 
 #include <errno.h>
-#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,18 +21,38 @@ static bool is_pattern_of_volumes(const char *p)
     return slash && slash[1] && !strchr(slash + 1, '/') && strncmp(p, "/dev/mapper/", 12) != 0;
 }
 
+/* A word of `match`: the path of volumes, or what is said of them. */
+static int check_word(const struct driver_class *c, const char *word, struct err *e)
+{
+    const char *value = strchr(word, ':');
+    if (is_pattern_of_volumes(word))
+        return 0;
+    if (!lvm_is_label(word)) {
+        err_set(e, ERR_USAGE, EINVAL, "storage class \"%s\": pattern \"%s\" is not of the form /dev/GROUP/VOLUME",
+                c->name, word);
+        return err_hint(e, "a whole group is /dev/GROUP/* or vg:GROUP; tag:NAME selects by a tag of LVM; `lvs -o "
+                           "lv_path,lv_tags` shows both");
+    }
+    if (word[0] != 'p')
+        return 0;
+    if (!lvm_thin_class(c))
+        return err_set(e, ERR_USAGE, EINVAL, "storage class \"%s\": \"%s\": volumes of driver %s are in no thin pool",
+                       c->name, word, c->driver);
+    if (!strchr(value, '/'))
+        return err_set(e, ERR_USAGE, EINVAL, "storage class \"%s\": \"%s\" is not of the form pool:GROUP/POOL", c->name,
+                       word);
+    return 0;
+}
+
 static int lvm_abilities(const struct driver_class *c, unsigned *ret, struct err *e)
 {
     char vg[LVM_NAME_MAX], pool[LVM_NAME_MAX];
+    int rc = 0;
     *ret = 0;
-    for (size_t i = 0; c->match && c->match[i]; i++) {
-        if (is_pattern_of_volumes(c->match[i]))
-            continue;
-        err_set(e, ERR_USAGE, EINVAL, "storage class \"%s\": pattern \"%s\" is not of the form /dev/GROUP/VOLUME",
-                c->name, c->match[i]);
-        return err_hint(e, "a whole group is /dev/GROUP/*; `lvs -o lv_path` shows the paths");
-    }
-    int rc = lvm_class_target(c, vg, pool, e);
+    for (size_t i = 0; rc == 0 && c->match && c->match[i]; i++)
+        rc = check_word(c, c->match[i], e);
+    if (rc == 0)
+        rc = lvm_class_target(c, vg, pool, e);
     if (rc == 0 && (rc = lvm_installed(e)) < 0)
         err_wrap(e, "storage class \"%s\"", c->name);
     if (rc < 0)
@@ -61,24 +80,20 @@ static int lvm_resolve(const struct driver_class *c, const char *name, struct vo
     return rc;
 }
 
-static bool is_matched(const struct driver_class *c, const char *path)
-{
-    for (size_t i = 0; c->match && c->match[i]; i++)
-        if (fnmatch(c->match[i], path, FNM_PATHNAME) == 0)
-            return true;
-    return false;
-}
-
 /* A pattern that names a group which is not there is a mistake, or the group's disks are missing. */
 static void warn_of_groups(const struct driver_class *c, const struct lvm_report *r)
 {
     char vg[LVM_NAME_MAX];
     for (size_t i = 0; c->match && c->match[i]; i++) {
-        const size_t n = strcspn(c->match[i] + 5, "/");
-        bool there = false;
-        if (n >= sizeof vg || strcspn(c->match[i] + 5, "*?[\\") < n)
+        const char *word = c->match[i];
+        if (strncmp(word, "tag:", 4) == 0)
             continue;
-        snprintf(vg, sizeof vg, "%.*s", (int)n, c->match[i] + 5);
+        word += lvm_is_label(word) ? strcspn(word, ":") + 1 : strlen("/dev/");
+        const size_t n = strcspn(word, "/");
+        bool there = false;
+        if (n >= sizeof vg || strcspn(word, "*?[\\") < n)
+            continue;
+        snprintf(vg, sizeof vg, "%.*s", (int)n, word);
         for (size_t k = 0; k < r->n; k++)
             there |= strcmp(r->lv[k].vg, vg) == 0;
         if (!there)
@@ -90,6 +105,7 @@ static int lvm_volumes(const struct driver_class *c, volume_fn *fn, void *arg, s
 {
     struct lvm_report r = LVM_REPORT_INIT;
     CLEANUP_FREE struct volume *v = malloc(sizeof *v);
+    const bool labels = lvm_selects_labels(c);
     if (!v)
         return err_nomem(e);
     int rc = lvm_report_read(&r, NULL, e);
@@ -97,12 +113,17 @@ static int lvm_volumes(const struct driver_class *c, volume_fn *fn, void *arg, s
         warn_of_groups(c, &r);
     for (size_t i = 0; rc == 0 && i < r.n; i++) {
         struct err why = ERR_INIT;
-        if (!r.lv[i].path[0] || !is_matched(c, r.lv[i].path))
+        snprintf(v->name, sizeof v->name, "%s", r.lv[i].path);
+        v->labels[0] = '\0';
+        if (!v->name[0] || (!labels && !lvm_is_matched(c, v)))
             continue;
+        const bool all = lvm_describe(&r.lv[i], v), matched = lvm_is_matched(c, v);
         if (lvm_refuse(c, &r, &r.lv[i], &why) == 0) {
-            lvm_describe(&r.lv[i], v);
+            if (!all && labels)
+                log_warning("class \"%s\": %s has more tags than can be compared: the last ones select nothing",
+                            c->name, v->name);
             rc = fn(v, arg);
-        } else if (why.cls != ERR_USAGE) { /* of another kind, or ours: no news */
+        } else if (matched && why.cls != ERR_USAGE) { /* of another kind, or ours: no news */
             log_warning("class \"%s\": ignored: %s", c->name, why.msg);
         }
     }

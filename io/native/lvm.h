@@ -119,6 +119,11 @@ void lvm_program_test(const char *path);
 /* ---- lvm-lv.c: logical volumes ---- */
 
 bool lvm_thin_class(const struct driver_class *c);
+/* Whether a word of `match` is compared with labels ("vg:", "pool:", "tag:"), and whether one of the class is. */
+bool lvm_is_label(const char *word);
+bool lvm_selects_labels(const struct driver_class *c);
+/* Whether a pattern of the class matches the volume's path or one of its labels. */
+bool lvm_is_matched(const struct driver_class *c, const struct volume *v);
 /* Group and volume of "/dev/VG/LV". ERR_USAGE for another path. */
 int lvm_path_split(const char *path, char vg[LVM_NAME_MAX], char name[LVM_NAME_MAX], struct err *e);
 /* Target of a class: "VG" or "VG/POOL". */
@@ -130,7 +135,8 @@ int lvm_find_ours(const struct driver_class *c, struct lvm_report *r, const char
 /* The same in the group of the path alone. */
 int lvm_find_ours_in(const struct driver_class *c, struct lvm_report *r, const char *path, enum lvm_kind kind,
                      const char *alias, const struct lvm_lv **lv, struct lvm_tag *tag, struct err *e);
-void lvm_describe(const struct lvm_lv *lv, struct volume *ret);
+/* False: its labels have no room for all of its tags. */
+bool lvm_describe(const struct lvm_lv *lv, struct volume *ret);
 /* Refuses what cannot be a volume of the class: ERR_USAGE for another kind and what is ours, else ERR_SOURCE. */
 int lvm_refuse(const struct driver_class *c, const struct lvm_report *r, const struct lvm_lv *lv, struct err *e);
 /* Describes the volume of a report; ERR_NOT_FOUND, and refuses what is none of this class's driver. */

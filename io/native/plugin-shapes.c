@@ -22,7 +22,24 @@ json_t *plugin_volume_json(const struct volume *v)
                           (json_int_t)v->size, "sector", (json_int_t)v->sector, "block", v->block, "in-use", v->in_use);
     if (j && v->allocated != UINT64_MAX)
         json_object_set_new(j, "allocated", json_integer((json_int_t)v->allocated));
+    if (j && v->labels[0])
+        json_object_set_new(j, "labels", json_string(v->labels));
     return j;
+}
+
+/* Words KIND:VALUE with one blank between them. */
+static bool labels_valid(const char *s)
+{
+    while (*s) {
+        const size_t word = strcspn(s, " "), kind = strspn(s, "abcdefghijklmnopqrstuvwxyz-");
+        for (size_t i = 0; i < word; i++)
+            if ((unsigned char)s[i] < 0x21 || s[i] == 0x7f)
+                return false;
+        if (!kind || s[kind] != ':' || kind + 1 >= word || (s[word] && !s[word + 1]))
+            return false;
+        s += word + (s[word] != '\0');
+    }
+    return true;
 }
 
 int plugin_volume_read(const struct answer *a, struct volume *ret, struct err *e)
@@ -33,6 +50,7 @@ int plugin_volume_read(const struct answer *a, struct volume *ret, struct err *e
     if ((rc = answer_text(a, "name", ANSWER_REQUIRED, v.name, sizeof v.name, e)) < 0 ||
         (rc = answer_text(a, "id", ANSWER_REQUIRED | ANSWER_ID, v.id, sizeof v.id, e)) < 0 ||
         (rc = answer_text(a, "pool", 0, v.pool, sizeof v.pool, e)) < 0 ||
+        (rc = answer_text(a, "labels", 0, v.labels, sizeof v.labels, e)) < 0 ||
         (rc = answer_u64(a, "size", ANSWER_REQUIRED, &v.size, e)) < 0 ||
         (rc = answer_u64(a, "allocated", 0, &v.allocated, e)) < 0 ||
         (rc = answer_u64(a, "sector", 0, &sector, e)) < 0 || (rc = answer_bool(a, "block", 0, &v.block, e)) < 0 ||
@@ -42,6 +60,8 @@ int plugin_volume_read(const struct answer *a, struct volume *ret, struct err *e
         return plugin_lies(a->p, a->verb, e, "\"%ssector\" is not a power of two from 512 to 65536", a->at);
     if (v.allocated != UINT64_MAX && v.allocated > v.size)
         return plugin_lies(a->p, a->verb, e, "\"%sallocated\" is more than the size", a->at);
+    if (!labels_valid(v.labels))
+        return plugin_lies(a->p, a->verb, e, "\"%slabels\" is not words KIND:VALUE with blanks between them", a->at);
     v.sector = (uint32_t)sector;
     *ret = v;
     return 0;

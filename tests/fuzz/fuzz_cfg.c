@@ -47,8 +47,8 @@ static void use(const struct cfg *c)
     static const char *const volumes[] = {"vg0/db1", "/srv/vm/a.img", ""};
     for (unsigned i = 0; i < 3; i++) {
         struct cfg_policy p;
-        MUST(cfg_policy(c, volumes[i], "nightly", &p, NULL) == 0);
-        MUST(cfg_policy_size(c, &p, volumes[i], 1 << 30, NULL) == 0);
+        MUST(cfg_policy(c, cfg_named(volumes[i]), "nightly", &p, NULL) == 0);
+        MUST(cfg_policy_size(c, &p, cfg_named(volumes[i]), 1 << 30, NULL) == 0);
         json_t *j = cfg_policy_json(&p);
         MUST(j && json_object_size(j) > 50);
         json_decref(j);
@@ -60,7 +60,7 @@ static void use(const struct cfg *c)
     MUST((!n || cfg_complaint_at(c, n - 1)) && !cfg_complaint_at(c, n));
     json_decref(j);
     for (unsigned i = 0; cfg_job_at(c, i); i++)
-        cfg_job_has(c, cfg_job_at(c, i), "/srv/vm/a.img");
+        cfg_job_has(c, cfg_job_at(c, i), cfg_named("/srv/vm/a.img"));
 }
 
 static void load(const void *data, size_t len, int must_parse)

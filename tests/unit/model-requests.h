@@ -83,9 +83,9 @@ static void add_operation(const struct cfg *c, const char *backup, const char *v
     struct policy policy;
     struct err e = ERR_INIT;
     operation_init(&op);
-    if (cfg_policy(c, name, job[0] ? job : NULL, &p, &e) < 0)
+    if (cfg_policy(c, cfg_named(name), job[0] ? job : NULL, &p, &e) < 0)
         violated("the model", "%s", e.msg);
-    const struct cfg_class *k = cfg_class_of(c, name), *into = NULL;
+    const struct cfg_class *k = cfg_class_of(c, cfg_named(name)), *into = NULL;
     policy_from_cfg(&policy, &p);
     policy_take(&op.policy, policy_make(&policy));
     class_desc_take(&op.own, class_from_cfg(c, k, &p));

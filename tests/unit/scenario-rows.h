@@ -36,7 +36,7 @@ static void cmd_add(void)
     if (of) {
         struct cfg_policy p = {.effective = NULL};
         struct policy policy;
-        cfg_policy(m.d.world.cfg, of, NULL, &p, NULL);
+        cfg_policy(m.d.world.cfg, cfg_named(of), NULL, &p, NULL);
         policy_from_cfg(&policy, &p);
         cfg_policy_clear(&p);
         json_object_set_new(doc, "policy", fields_to_json(&policy_fields, &policy));
@@ -183,7 +183,7 @@ static void cmd_policy(void)
     struct cfg_policy p = {.effective = NULL};
     struct policy policy;
     struct err e = ERR_INIT;
-    if (cfg_policy(m.d.world.cfg, word(1), option("job"), &p, &e) < 0)
+    if (cfg_policy(m.d.world.cfg, cfg_named(word(1)), option("job"), &p, &e) < 0)
         wrong("%s", e.msg);
     policy_from_cfg(&policy, &p);
     cfg_policy_clear(&p);
@@ -197,7 +197,8 @@ static void cmd_policy(void)
 
 static void cmd_class(void)
 {
-    CLEANUP(class_desc_unrefp) const struct class_desc *c = class_for_path(m.d.world.cfg, word(1), has_word("block"));
+    CLEANUP(class_desc_unrefp)
+    const struct class_desc *c = class_for_path(m.d.world.cfg, cfg_named(word(1)), has_word("block"));
     CLEANUP_JSON json_t *doc = class_desc_to_json(c);
     show_members(doc);
 }
@@ -236,8 +237,8 @@ static void cmd_judge(void)
     }
     volume_row_init(&v);
     const bool known = volume_find(&m.d, word(1), &v) == 0;
-    const char *excluded = volume_excluded(m.d.world.cfg, word(1), -1);
-    const int64_t interval = volume_interval(m.d.world.cfg, &now, word(1));
+    const char *excluded = volume_excluded(m.d.world.cfg, cfg_named(word(1)), -1);
+    const int64_t interval = volume_interval(m.d.world.cfg, &now, cfg_named(word(1)));
     const enum volume_state s = volume_judge(v.state == VOL_GONE, excluded != NULL, v.last_success_ns, interval, m.now);
     volume_why(s, known ? &v : NULL, excluded, now.n > 0, why, sizeof why);
     out_line("%s%s%s, every %lld s", volume_states[s], why[0] ? ": " : "", why, (long long)interval);

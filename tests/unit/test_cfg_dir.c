@@ -24,14 +24,15 @@ static void the_documented_example_passes_with_warnings_only(void **state)
     assert_int_equal(complaints(c), 0);
     assert_string_equal(cfg_daemon(c)->node_name, "nas1");
     assert_int_equal(cfg_daemon(c)->memory_total, INT64_C(2) << 30);
-    assert_string_equal(cfg_class_of(c, "/dev/vg0/db1")->name, "gold");
-    assert_string_equal(cfg_class_of(c, "/srv/vm/a.img")->name, "images");
-    assert_null(cfg_class_of(c, "/srv/vm/sub/a.img")); /* FNM_PATHNAME */
+    assert_string_equal(cfg_class_of(c, cfg_named("/dev/vg0/db1"))->name, "gold");
+    assert_string_equal(cfg_class_of(c, cfg_named("/srv/vm/a.img"))->name, "images");
+    assert_null(cfg_class_of(c, cfg_named("/srv/vm/sub/a.img"))); /* FNM_PATHNAME */
     assert_int_equal(cfg_class(c, "scratch")->match[0] == NULL, true);
     assert_string_equal(cfg_class(c, "scratch")->target, "vg0/fastpool");
     const struct cfg_job *j = cfg_job(c, "nightly");
     assert_string_equal(j->on_calendar, "*-*-* 02:00");
-    assert_true(j->persistent && cfg_job_has(c, j, "/dev/vg0/home7") && !cfg_job_has(c, j, "/dev/vg0/other"));
+    assert_true(j->persistent && cfg_job_has(c, j, cfg_named("/dev/vg0/home7")) &&
+                !cfg_job_has(c, j, cfg_named("/dev/vg0/other")));
     cfg_free(c);
 }
 
@@ -536,10 +537,10 @@ static void two_jobs_keep_one_volume_in_one_way(void **state)
     /* Patterns that only a real volume shows to meet. */
     struct cfg *c = no_error(CLASSES "[job \"x\"]\nvolumes = /v/a*\nkeep-daily = 7\n[job \"y\"]\nvolumes = /v/*b\n"
                                      "keep-daily = 8\n");
-    cfg_check_volume(c, "/v/a1");
+    cfg_check_volume(c, cfg_named("/v/a1"));
     assert_int_equal(cfg_errors(c), 0);
-    cfg_check_volume(c, "/v/ab");
-    cfg_check_volume(c, "/v/aab"); /* told once */
+    cfg_check_volume(c, cfg_named("/v/ab"));
+    cfg_check_volume(c, cfg_named("/v/aab")); /* told once */
     assert_int_equal(cfg_errors(c), 1);
     assert_complains(c, CFG_ERROR, "snapferry.ini:10", "different retention for \"/v/ab\"");
     cfg_free(c);
@@ -556,7 +557,7 @@ static void one_mover_plugin_for_a_volume(void **state)
     struct cfg *c = no_error(MOVERS("priority = 60\nmin-size = 1TiB\n"));
     struct cfg_policy p;
     struct err e = ERR_INIT;
-    assert_ok(cfg_policy(c, "/v/1", NULL, &p, &e), &e);
+    assert_ok(cfg_policy(c, cfg_named("/v/1"), NULL, &p, &e), &e);
     assert_string_equal(p.mover, "plugin:p"); /* whatever the size is */
     cfg_policy_clear(&p);
     static const struct {
@@ -566,17 +567,17 @@ static void one_mover_plugin_for_a_volume(void **state)
     } sized[] = {
         {"/v/big1", UINT64_C(2) << 40, "plugin:q"}, {"/v/big1", UINT64_C(1) << 30, "plugin:p"}, {"/elsewhere", 1, ""}};
     for (size_t i = 0; i < sizeof sized / sizeof *sized; i++) {
-        assert_ok(cfg_policy(c, sized[i].volume, NULL, &p, &e), &e);
-        assert_ok(cfg_policy_size(c, &p, sized[i].volume, sized[i].size, &e), &e);
+        assert_ok(cfg_policy(c, cfg_named(sized[i].volume), NULL, &p, &e), &e);
+        assert_ok(cfg_policy_size(c, &p, cfg_named(sized[i].volume), sized[i].size, &e), &e);
         assert_string_equal(p.mover, sized[i].mover);
         cfg_policy_clear(&p);
     }
-    assert_ok(cfg_policy(c, "/v/big1", NULL, &p, &e), &e);
+    assert_ok(cfg_policy(c, cfg_named("/v/big1"), NULL, &p, &e), &e);
     assert_string_equal(p.mover, ""); /* the size decides */
-    assert_ok(cfg_policy_size(c, &p, "/v/big1", UINT64_C(2) << 40, &e), &e);
+    assert_ok(cfg_policy_size(c, &p, cfg_named("/v/big1"), UINT64_C(2) << 40, &e), &e);
     assert_string_equal(p.mover, "plugin:q");
     cfg_policy_clear(&p);
-    assert_ok(cfg_policy(c, "/v/1", NULL, &p, &e), &e);
+    assert_ok(cfg_policy(c, cfg_named("/v/1"), NULL, &p, &e), &e);
     assert_string_equal(p.mover, "plugin:p");
     cfg_policy_clear(&p);
     const struct cfg_plugin *g = cfg_plugin(c, "p"); /* AP-05, AP-10, AP-15 */
@@ -670,6 +671,87 @@ static void the_document_is_complete(void **state)
     cfg_free(c);
 }
 
+static const char *class_by(const struct cfg *c, const char *name, const char *labels)
+{
+    const struct cfg_class *k = cfg_class_of(c, (struct cfg_subject){name, labels});
+    return k ? k->name : "none";
+}
+
+static void labels_select_volumes(void **state)
+{
+    (void)state;
+    struct cfg *c = no_error(REPO "[storage-class \"path\"]\ndriver = lvm-thin\nmatch = /dev/vg0/first*\n"
+                                  "[storage-class \"tagged\"]\ndriver = lvm-thin\nmatch = tag:db tag:web-*\n"
+                                  "[storage-class \"pool\"]\ndriver = lvm-thin\nmatch = pool:vg0/fast\n"
+                                  "[storage-class \"group\"]\ndriver = lvm\nmatch = vg:old* /dev/vg9/last tag:thick\n"
+                                  "[volume \"/dev/vg0/own\"]\nclass = group\n"
+                                  "[policy \"not\"]\nmatch = tag:no-backup\naction = skip\n"
+                                  "[job \"j\"]\nvolumes = class:tagged tag:also\n"
+                                  "[job \"k\"]\nvolumes = /dev/vg0/anything\n");
+    const struct cfg_job *j = cfg_job(c, "j");
+    assert_int_equal(complaints(c), 0); /* what /dev/vg0/anything has for labels is not known here */
+    assert_string_equal(class_by(c, "/dev/vg0/x", NULL), "none");
+    assert_string_equal(class_by(c, "/dev/vg0/x", ""), "none");
+    assert_string_equal(class_by(c, "/dev/vg0/x", "vg:vg0 tag:db"), "tagged");
+    assert_string_equal(class_by(c, "/dev/vg0/x", "tag:db vg:vg0"), "tagged");
+    assert_string_equal(class_by(c, "/dev/vg0/x", "tag:dbs vg:vg0"), "none"); /* all of it, or a pattern */
+    assert_string_equal(class_by(c, "/dev/vg0/x", "tag:d"), "none");
+    assert_string_equal(class_by(c, "/dev/vg0/x", "tag:web-"), "tagged");
+    assert_string_equal(class_by(c, "/dev/vg0/x", "tag:web-1/a"), "none"); /* FNM_PATHNAME */
+    assert_string_equal(class_by(c, "/dev/vg0/x", "vg:db"), "none");       /* of the same kind */
+    assert_string_equal(class_by(c, "/dev/vg0/x", "pool:vg0/fast tag:other"), "pool");
+    assert_string_equal(class_by(c, "/dev/vg0/first1", "tag:db"), "path"); /* the first in the file */
+    assert_string_equal(class_by(c, "/dev/vg0/x", "tag:thick tag:db"), "tagged");
+    assert_string_equal(class_by(c, "/dev/old/x", "vg:old"), "group");
+    assert_string_equal(class_by(c, "/dev/vg9/last", NULL), "group");
+    assert_string_equal(class_by(c, "/dev/vg0/own", "tag:db"), "group");
+    /* A name that looks like a label is not one. */
+    assert_string_equal(class_by(c, "tag:db", NULL), "tagged");
+    assert_true(cfg_matches_labels(c, NULL) && cfg_matches_labels(c, cfg_class(c, "group")));
+    assert_false(cfg_matches_labels(c, cfg_class(c, "path")));
+    assert_true(cfg_job_has(c, j, (struct cfg_subject){"/dev/vg0/x", "tag:db"}));
+    assert_true(cfg_job_has(c, j, (struct cfg_subject){"/dev/vg0/first", "tag:also"}));
+    assert_false(cfg_job_has(c, j, (struct cfg_subject){"/dev/vg0/first", "tag:db"}));
+    assert_true(cfg_excluded(c, cfg_class(c, "tagged"), (struct cfg_subject){"/v", "tag:db tag:no-backup"}, 1));
+    assert_false(cfg_excluded(c, cfg_class(c, "tagged"), (struct cfg_subject){"/v", "tag:db"}, 1));
+    assert_true(cfg_word_matches("tag:a*", (struct cfg_subject){"/v", "tag:ab"}));
+    assert_false(cfg_word_matches("class:a", (struct cfg_subject){"/v", "class:a"}));
+    struct cfg_policy p;
+    assert_int_equal(cfg_policy(c, (struct cfg_subject){"/dev/vg0/x", "tag:db"}, NULL, &p, NULL), 0);
+    assert_string_equal(p.klass, "tagged");
+    cfg_policy_clear(&p);
+    /* Longer than any label that can be: not compared, and nothing behind it is lost. */
+    char labels[3000];
+    memset(labels, 'x', sizeof labels);
+    memcpy(labels, "tag:", 4);
+    strcpy(labels + 2000, " tag:db");
+    assert_string_equal(class_by(c, "/dev/vg0/x", labels), "tagged");
+    cfg_free(c);
+}
+
+static void labels_that_no_driver_has(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *driver, *word, *said;
+    } cases[] = {{"lvm-thin", "tags:db", "paths, vg:, pool: or tag:, not \"tags:db\""},
+                 {"lvm-thin", "db", "paths, vg:, pool: or tag:, not \"db\""},
+                 {"lvm", "pool:vg0/a", "paths, vg:, or tag:, not \"pool:vg0/a\""},
+                 {"reflink", "tag:db", "absolute paths, not \"tag:db\""}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[400];
+        snprintf(text, sizeof text, REPO "[storage-class \"c\"]\ndriver = %s\nmatch = %s\n", cases[i].driver,
+                 cases[i].word);
+        struct cfg *c = NULL;
+        struct err e = ERR_INIT;
+        cfgdir_write("snapferry.ini", text);
+        assert_true(cfg_load_dir(&c, cfgdir, &e) < 0);
+        if (!strstr(cfg_complaint_at(c, 0)->text, cases[i].said))
+            fail_msg("%zu: %s", i, cfg_complaint_at(c, 0)->text);
+        cfg_free(c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -693,6 +775,8 @@ int main(void)
         cmocka_unit_test(removed_keys_are_warnings),
         cmocka_unit_test(one_address_is_served),
         cmocka_unit_test(a_configuration_is_counted),
+        cmocka_unit_test(labels_select_volumes),
+        cmocka_unit_test(labels_that_no_driver_has),
         cmocka_unit_test(the_document_is_complete),
     };
     return cmocka_run_group_tests(tests, cfgdir_make, cfgdir_remove);

@@ -10,11 +10,11 @@ static struct cfg_policy policy(const struct cfg *c, const char *volume, const c
 {
     struct cfg_policy p;
     struct err e = ERR_INIT;
-    assert_ok(cfg_policy(c, volume, job, &p, &e), &e);
+    assert_ok(cfg_policy(c, cfg_named(volume), job, &p, &e), &e);
     /* Single values are those of the whole policy. */
-    assert_int_equal(cfg_excluded(c, cfg_class_of(c, volume), volume, UINT64_MAX), p.exclude);
+    assert_int_equal(cfg_excluded(c, cfg_class_of(c, cfg_named(volume)), cfg_named(volume), UINT64_MAX), p.exclude);
     if (!job)
-        assert_int_equal(cfg_pool_high_water(c, volume), p.pool_high_water);
+        assert_int_equal(cfg_pool_high_water(c, cfg_named(volume)), p.pool_high_water);
     return p;
 }
 
@@ -217,22 +217,22 @@ static void first_policy_that_matches_wins(void **state)
     struct err e = ERR_INIT;
     p = policy(c, "/v/other", NULL);
     assert_true(p.move_data && !p.exclude);
-    assert_ok(cfg_policy_size(c, &p, "/v/other", UINT64_C(2) << 40, &e), &e);
+    assert_ok(cfg_policy_size(c, &p, cfg_named("/v/other"), UINT64_C(2) << 40, &e), &e);
     assert_false(p.move_data);
-    assert_ok(cfg_policy_size(c, &p, "/v/other", 5, &e), &e); /* decided */
+    assert_ok(cfg_policy_size(c, &p, cfg_named("/v/other"), 5, &e), &e); /* decided */
     assert_false(p.move_data);
     cfg_policy_clear(&p);
     p = policy(c, "/v/other", NULL);
-    assert_ok(cfg_policy_size(c, &p, "/v/other", UINT64_C(1) << 30, &e), &e);
+    assert_ok(cfg_policy_size(c, &p, cfg_named("/v/other"), UINT64_C(1) << 30, &e), &e);
     assert_true(p.move_data);
     cfg_policy_clear(&p);
     p = policy(c, "/w/1", NULL);
     assert_false(p.exclude);
-    assert_ok(cfg_policy_size(c, &p, "/w/1", (1 << 30) + 1, &e), &e);
+    assert_ok(cfg_policy_size(c, &p, cfg_named("/w/1"), (1 << 30) + 1, &e), &e);
     assert_false(p.exclude);
     cfg_policy_clear(&p);
     p = policy(c, "/w/1", NULL);
-    assert_ok(cfg_policy_size(c, &p, "/w/1", 1 << 30, &e), &e);
+    assert_ok(cfg_policy_size(c, &p, cfg_named("/w/1"), 1 << 30, &e), &e);
     assert_true(p.exclude && strstr(p.exclude_reason, "[policy \"raw\"]"));
     cfg_policy_clear(&p);
     cfg_free(c);

@@ -67,7 +67,7 @@ static void backup_pvc_means_the_same(void **state)
         struct cfg_policy p;
         struct err e = ERR_INIT;
         snprintf(volume, sizeof volume, "/v%d/x", i + 1);
-        assert_ok(cfg_policy(c, volume, NULL, &p, &e), &e);
+        assert_ok(cfg_policy(c, cfg_named(volume), NULL, &p, &e), &e);
         assert_string_equal(p.backup_storage_class, want[i].into);
         assert_int_equal(p.backup_read_only, want[i].read_only);
         if (i == 2) {

@@ -282,6 +282,12 @@ static void classes(void **state)
                  {"lvm-thin", "/dev/vg0/*", "vg0", "names no thin pool"},
                  {"lvm-thin", "/dev/vg0/*", "/dev/vg0", "is not GROUP/POOL"},
                  {"lvm", "/dev/vg0/*", "vg0/tp", "is not the name of a volume group"},
+                 {"lvm-thin", "tags:x", "", "not of the form /dev/GROUP/VOLUME"},
+                 {"lvm-thin", "pool:vg0", "", "not of the form pool:GROUP/POOL"},
+                 {"lvm", "pool:vg0/tp", "", "volumes of driver lvm are in no thin pool"},
+                 {"lvm-thin", "pool:vg0/tp", "", "cannot run /no/such/lvm"},
+                 {"lvm", "vg:vg0", "", "cannot run /no/such/lvm"},
+                 {"lvm", "tag:x", "", "cannot run /no/such/lvm"},
                  {"lvm", "/dev/*/*", "vg0", "cannot run /no/such/lvm"}};
     lvm_program_test("/no/such/lvm");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -295,6 +301,50 @@ static void classes(void **state)
         if (!strstr(e.msg, cases[i].said))
             fail_msg("case %zu: %s", i, e.msg);
     }
+}
+
+/* What LVM says of a volume, without our own tags. */
+static void labels(void **state)
+{
+    (void)state;
+    static char joined[2 * LVM_TAG_MAX], many[30 * 200];
+    struct lvm_report r = real_report();
+    struct lvm_tags *text = malloc(sizeof *text);
+    struct volume *v = malloc(sizeof *v);
+    assert_true(lvm_describe(lvm_find(&r, "vg0", "db1"), v));
+    assert_string_equal(v->labels, "vg:vg0 pool:vg0/tp tag:admin");
+    assert_true(lvm_describe(lvm_find(&r, "vg-two", "a-b"), v));
+    assert_string_equal(v->labels, "vg:vg-two");
+    struct lvm_lv lv = *lvm_find(&r, "vg0", "db1");
+    struct lvm_tag t = some_tag(&lv);
+    assert_int_equal(lvm_tag_write(&t, text, NULL), 0);
+    tagged(&lv, text, joined, sizeof joined);
+    lv.tags = joined;
+    assert_true(lvm_describe(&lv, v));
+    assert_null(strstr(v->labels, "snapferry"));
+    /* More than fit: what does fit is whole. */
+    for (size_t i = 0; i < 29; i++)
+        snprintf(many + strlen(many), sizeof many - strlen(many), "%s%0180zu", i ? "," : "", i);
+    lv.tags = many;
+    assert_false(lvm_describe(&lv, v));
+    assert_true(strlen(v->labels) > VOLUME_LABELS_MAX - 200 && strlen(strrchr(v->labels, ':') + 1) == 180);
+    static const struct {
+        const char *match[3];
+        bool is;
+    } cases[] = {{{"tag:admin"}, true},      {{"tag:adm"}, false},         {{"tag:adm*"}, true},
+                 {{"vg:vg0"}, true},         {{"vg:vg"}, false},           {{"pool:vg0/tp"}, true},
+                 {{"pool:vg0/*"}, true},     {{"pool:*"}, false},          {{"/dev/vg0/db*"}, true},
+                 {{"/dev/vg1/*"}, false},    {{"tag:no", "vg:vg0"}, true}, {{"tag:vg0", "vg:admin"}, false},
+                 {{"/dev/x/y", NULL}, false}};
+    lvm_describe(lvm_find(&r, "vg0", "db1"), v);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct driver_class c = {.name = "c", .driver = "lvm-thin", .match = cases[i].match};
+        if (lvm_is_matched(&c, v) != cases[i].is)
+            fail_msg("case %zu: %s", i, cases[i].match[0]);
+    }
+    free(text);
+    free(v);
+    lvm_report_free(&r);
 }
 
 static void a_pool_that_cannot_be_used(void **state)
@@ -406,6 +456,7 @@ int main(void)
         cmocka_unit_test(tags_that_are_not_ours),
         cmocka_unit_test(the_other_tags),
         cmocka_unit_test(names),
+        cmocka_unit_test(labels),
         cmocka_unit_test(classes),
         cmocka_unit_test(a_pool_that_cannot_be_used),
         cmocka_unit_test(what_lvm_says),
