@@ -47,4 +47,13 @@ int format_layer_seal(const uint8_t key[32], const uint8_t *id, size_t id_len, c
 int64_t format_layer_open(const uint8_t key[32], const uint8_t *id, size_t id_len, const void *in, size_t len,
                           uint8_t *out, struct err *e);
 
+/*
+ * A document under AES-256-GCM: nonce, ciphertext, tag; out gets len + FORMAT_LAYER_OVERHEAD bytes, or for open that
+ * many less (returned). ERR_PASSWORD (-EBADMSG): changed, or of another key.
+ */
+int document_seal(const uint8_t aes[32], const void *aad, size_t aad_len, const void *in, size_t len, uint8_t *out,
+                  struct err *e);
+int64_t document_open(const uint8_t aes[32], const void *aad, size_t aad_len, const void *in, size_t len, uint8_t *out,
+                      struct err *e);
+
 #endif

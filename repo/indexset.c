@@ -552,8 +552,9 @@ static int decode_top(struct walk *w, struct index_entry *ret, struct err *e)
     return r < 0 ? err_wrap(e, "index blob %s", c->m->name) : 0;
 }
 
-/* The winner among all entries with the smallest key left; moves behind them. */
-static int next_winner(struct walk *w, struct index_entry *ret, struct err *e)
+/* The winner among all entries with the smallest key left; moves behind them. `loser` (NULL: not needed) is called for
+ * each of the others. */
+static int next_winner(struct walk *w, struct index_entry *ret, index_all_fn *loser, void *arg, struct err *e)
 {
     struct index_entry other;
     int r = decode_top(w, ret, e);
@@ -565,8 +566,13 @@ static int next_winner(struct walk *w, struct index_entry *ret, struct err *e)
             memcmp(c->key + 1, ret->id.hash, ret->id.len) != 0)
             break;
         r = decode_top(w, &other, e);
-        if (r == 0 && index_entry_wins(&other, ret))
+        if (r == 0 && index_entry_wins(&other, ret)) {
+            const struct index_entry t = *ret;
             *ret = other;
+            other = t;
+        }
+        if (r == 0 && loser)
+            r = loser(&other, INDEX_LOSER, arg);
         if (r == 0)
             r = cursor_advance(w, e);
     }
@@ -595,7 +601,7 @@ static int walk_view(struct walk *w, index_set_fn *fn, void *arg, struct err *e)
 {
     struct index_entry x;
     while (w->n) {
-        int r = next_winner(w, &x, e);
+        int r = next_winner(w, &x, NULL, NULL, e);
         if (r < 0)
             return r;
         if (entry_hidden(w->v, &x))
@@ -619,6 +625,38 @@ int index_set_each(struct index_set *x, int prefix, index_set_fn *fn, void *arg,
     } else {
         err_nomem(e);
     }
+    view_put(x, v);
+    return r;
+}
+
+static int walk_all(struct walk *w, bool losers, index_all_fn *fn, void *arg, struct err *e)
+{
+    struct index_entry x;
+    while (w->n) {
+        int r = next_winner(w, &x, losers ? fn : NULL, arg, e);
+        if (r == 0)
+            r = fn(&x, entry_hidden(w->v, &x) ? INDEX_HIDDEN : INDEX_WINNER, arg);
+        if (r)
+            return r;
+    }
+    return 0;
+}
+
+static int each_in_view(struct index_set *x, const struct view *v, bool losers, index_all_fn *fn, void *arg,
+                        struct err *e)
+{
+    CLEANUP_FREE struct cursor *c = calloc(v->n + 1, sizeof *c);
+    struct walk w = {.x = x, .v = v, .c = c};
+    if (!c)
+        return err_nomem(e);
+    cursors_start(&w, -1);
+    return walk_all(&w, losers, fn, arg, e);
+}
+
+int index_set_each_all(struct index_set *x, index_all_fn *fn, void *arg, struct err *e)
+{
+    struct view *v = view_get(x);
+    int r = each_in_view(x, v, true, fn, arg, e);
     view_put(x, v);
     return r;
 }

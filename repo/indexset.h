@@ -46,6 +46,14 @@ typedef int index_set_fn(const struct index_entry *entry, void *arg);
 int index_set_each(struct index_set *x, int prefix, index_set_fn *fn, void *arg, struct err *e);
 
 /*
+ * The same for every entry of every index blob of the view, for maintenance: of each content first those that another
+ * one supersedes, then the one that stands, which is hidden if it is deleted at or before the watermark.
+ */
+enum index_standing { INDEX_WINNER, INDEX_HIDDEN, INDEX_LOSER };
+typedef int index_all_fn(const struct index_entry *entry, enum index_standing standing, void *arg);
+int index_set_each_all(struct index_set *x, index_all_fn *fn, void *arg, struct err *e);
+
+/*
  * Reads every index blob that a new client would load from the store, whatever is in the cache, and calls fn for each
  * one that is damaged (`why` says how). fn's non-zero return ends it and is returned. `stop` may be NULL. Other errors
  * than damage end it. The cache gets temporary files of the size of one blob.

@@ -103,56 +103,69 @@ static int layer_keys(const uint8_t key[32], const uint8_t *id, size_t id_len, u
     return rc < 0 ? rc : hkdf_sha256(key, 32, id, id_len, "CHECKSUM", aad, 32, e);
 }
 
-int format_layer_seal(const uint8_t key[32], const uint8_t *id, size_t id_len, const void *in, size_t len, uint8_t *out,
-                      struct err *e)
+int document_seal(const uint8_t aes[32], const void *aad, size_t aad_len, const void *in, size_t len, uint8_t *out,
+                  struct err *e)
 {
-    uint8_t aes[32], aad[32];
     if (len > INT_MAX)
-        return err_set(e, ERR_GENERIC, EINVAL, "format document too long (%zu bytes)", len);
-    int rc = layer_keys(key, id, id_len, aes, aad, e);
-    if (rc < 0)
-        return rc;
+        return err_set(e, ERR_GENERIC, EINVAL, "document too long (%zu bytes)", len);
     EVP_CIPHER_CTX *ctx = EVP_CIPHER_CTX_new();
     int n;
     bool ok = ctx && RAND_bytes(out, 12) == 1 && EVP_EncryptInit_ex(ctx, EVP_aes_256_gcm(), NULL, aes, out) == 1 &&
-              EVP_EncryptUpdate(ctx, NULL, &n, aad, sizeof aad) == 1 &&
+              EVP_EncryptUpdate(ctx, NULL, &n, aad, (int)aad_len) == 1 &&
               EVP_EncryptUpdate(ctx, out + 12, &n, in, (int)len) == 1 &&
               EVP_EncryptFinal_ex(ctx, out + 12 + len, &n) == 1 &&
               EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_AEAD_GET_TAG, 16, out + 12 + len) == 1;
     EVP_CIPHER_CTX_free(ctx);
-    OPENSSL_cleanse(aes, sizeof aes);
-    OPENSSL_cleanse(aad, sizeof aad);
     return ok ? 0 : crypto_failed(e, "encryption");
 }
 
-int64_t format_layer_open(const uint8_t key[32], const uint8_t *id, size_t id_len, const void *in, size_t len,
-                          uint8_t *out, struct err *e)
+int64_t document_open(const uint8_t aes[32], const void *aad, size_t aad_len, const void *in, size_t len, uint8_t *out,
+                      struct err *e)
 {
-    uint8_t aes[32], aad[32], tag[16];
+    uint8_t tag[16];
     const uint8_t *p = in;
     if (len < FORMAT_LAYER_OVERHEAD || len > INT_MAX)
         return err_set(e, ERR_DAMAGE, EBADMSG, "sealed document too short (%zu bytes)", len);
     size_t n_plain = len - FORMAT_LAYER_OVERHEAD;
-    int rc = layer_keys(key, id, id_len, aes, aad, e);
-    if (rc < 0)
-        return rc;
     memcpy(tag, p + 12 + n_plain, sizeof tag);
     EVP_CIPHER_CTX *ctx = EVP_CIPHER_CTX_new();
     int n;
     bool ready = ctx && EVP_DecryptInit_ex(ctx, EVP_aes_256_gcm(), NULL, aes, p) == 1 &&
-                 EVP_DecryptUpdate(ctx, NULL, &n, aad, sizeof aad) == 1 &&
+                 EVP_DecryptUpdate(ctx, NULL, &n, aad, (int)aad_len) == 1 &&
                  EVP_DecryptUpdate(ctx, out, &n, p + 12, (int)n_plain) == 1 &&
                  EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_AEAD_SET_TAG, sizeof tag, tag) == 1;
     bool genuine = ready && EVP_DecryptFinal_ex(ctx, out + n_plain, &n) == 1;
     EVP_CIPHER_CTX_free(ctx);
-    OPENSSL_cleanse(aes, sizeof aes);
-    OPENSSL_cleanse(aad, sizeof aad);
     if (genuine)
         return (int64_t)n_plain;
     OPENSSL_cleanse(out, n_plain);
     if (!ready)
         return crypto_failed(e, "decryption");
     return err_set(e, ERR_PASSWORD, EBADMSG, "a sealed document cannot be opened with this password");
+}
+
+int format_layer_seal(const uint8_t key[32], const uint8_t *id, size_t id_len, const void *in, size_t len, uint8_t *out,
+                      struct err *e)
+{
+    uint8_t aes[32], aad[32];
+    int rc = layer_keys(key, id, id_len, aes, aad, e);
+    if (rc == 0)
+        rc = document_seal(aes, aad, sizeof aad, in, len, out, e);
+    OPENSSL_cleanse(aes, sizeof aes);
+    OPENSSL_cleanse(aad, sizeof aad);
+    return rc;
+}
+
+int64_t format_layer_open(const uint8_t key[32], const uint8_t *id, size_t id_len, const void *in, size_t len,
+                          uint8_t *out, struct err *e)
+{
+    uint8_t aes[32], aad[32];
+    int64_t rc = layer_keys(key, id, id_len, aes, aad, e);
+    if (rc == 0)
+        rc = document_open(aes, aad, sizeof aad, in, len, out, e);
+    OPENSSL_cleanse(aes, sizeof aes);
+    OPENSSL_cleanse(aad, sizeof aad);
+    return rc;
 }
 
 /* Unlike for all other keys the purpose is passed as the salt. */

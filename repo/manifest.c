@@ -125,7 +125,7 @@ static int raw_parse(struct raw *ret, const char *text, size_t len)
 
 typedef int raw_fn(const struct raw *raw, void *arg, struct err *e);
 
-static int collection_each(const void *gz, size_t len, raw_fn *fn, void *arg, struct err *e)
+static int collection_each(const void *gz, size_t len, raw_fn *fn, void *arg, uint64_t *ignored, struct err *e)
 {
     struct gunzip g CLEANUP(gunzip_end) = {0};
     if (inflateInit2(&g.z, 15 + 16) != Z_OK)
@@ -146,6 +146,8 @@ static int collection_each(const void *gz, size_t len, raw_fn *fn, void *arg, st
             return err_set(e, ERR_DAMAGE, EBADMSG, "malformed entry in a manifest collection");
         if (rc == 1)
             rc = fn(&raw, arg, e);
+        else if (ignored)
+            ++*ignored;
         if (rc)
             return rc;
     }
@@ -209,7 +211,7 @@ int manifest_collection_parse(const void *gz, size_t len, int (*fn)(const struct
     struct parse_arg a = {fn, arg};
     if (len > CONTENT_MAX)
         return err_set(e, ERR_DAMAGE, EBADMSG, "a manifest collection of %zu bytes", len);
-    return collection_each(gz, len, parse_one, &a, e);
+    return collection_each(gz, len, parse_one, &a, NULL, e);
 }
 
 /* ---- all collections ---- */
@@ -228,6 +230,7 @@ struct manifests {
     struct winner *table; /* open addressing */
     uint64_t key[4];      /* of its hash */
     size_t n, cap;        /* cap is a power of two */
+    uint64_t ignored;     /* of the last reading: entries with an id that no client makes */
     bool nomem;
 };
 
@@ -312,6 +315,7 @@ static int list_content(const struct index_entry *entry, void *arg)
 /* Runs fn over the entries of every collection. */
 static int contents_each(struct manifests *m, raw_fn *fn, void *arg, struct err *e)
 {
+    m->ignored = 0;
     for (size_t i = 0; i < m->n_contents; i++) {
         char text[CONTENT_ID_TEXT];
         uint8_t *gz CLEANUP_FREE = NULL;
@@ -319,7 +323,7 @@ static int contents_each(struct manifests *m, raw_fn *fn, void *arg, struct err 
         if (n < 0)
             return (int)n;
         struct err inner = ERR_INIT;
-        int rc = collection_each(gz, (size_t)n, fn, arg, &inner);
+        int rc = collection_each(gz, (size_t)n, fn, arg, &m->ignored, &inner);
         if (rc && inner.cls != ERR_NONE)
             return err_set(e, inner.cls, inner.sys, "manifest content %s: %s", content_id_text(&m->contents[i], text),
                            inner.msg);
@@ -408,6 +412,11 @@ int manifests_walk(struct manifests *m, const char *type, manifest_want_fn *want
     for (size_t i = 0; i < m->cap; i++)
         m->table[i].delivered = 0;
     return contents_each(m, manifest_deliver, &k, e);
+}
+
+uint64_t manifests_ignored(const struct manifests *m)
+{
+    return m->ignored;
 }
 
 int manifests_each(struct repo *r, const char *type, manifest_fn *fn, void *arg, struct err *e)

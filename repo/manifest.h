@@ -35,6 +35,8 @@ static inline void manifests_freep(struct manifests **m)
 {
     manifests_free(*m);
 }
+/* Entries with an id that no client makes: other clients may still see manifests in them. */
+uint64_t manifests_ignored(const struct manifests *m);
 /* `want` (NULL: all) is called before a document is parsed; it gets `arg` too. */
 typedef bool manifest_want_fn(const char *id, void *arg);
 int manifests_walk(struct manifests *m, const char *type, manifest_want_fn *want, manifest_fn *fn, void *arg,

@@ -105,6 +105,74 @@ int marker_put(struct repo *r, const char *session_id, int64_t start_ns, char na
     return check_clock(r, name, before, e);
 }
 
+struct markers {
+    struct session_marker *all;
+    size_t n;
+    struct err *e;
+};
+
+static int marker_add(const struct blob_info *info, void *arg)
+{
+    struct markers *m = arg;
+    if ((m->n & (m->n - 1)) == 0) {
+        void *p = realloc(m->all, (m->n ? 2 * m->n : 1) * sizeof *m->all);
+        if (!p)
+            return err_nomem(m->e);
+        m->all = p;
+    }
+    struct session_marker *a = &m->all[m->n];
+    memcpy(a->name, info->name, sizeof a->name);
+    a->mtime_ns = info->mtime_ns;
+    if (!session_id_of_blob(info->name, a->id))
+        return err_set(m->e, ERR_DAMAGE, EBADMSG, "the name of session marker %s contains no session id", info->name);
+    m->n++;
+    return 0;
+}
+
+#define MARKER_MAX ((size_t)1 << 20)
+
+static int marker_read(struct repo *r, struct session_marker *a, struct err *e)
+{
+    CLEANUP_FREE uint8_t *sealed = NULL, *text = NULL;
+    size_t sealed_len, len;
+    int rc = blobs_get(r->blobs, a->name, MARKER_MAX, &sealed, &sealed_len, e);
+    if (rc < 0)
+        return rc;
+    rc = named_open(r->sealer, a->name, sealed, sealed_len, &text, &len, e);
+    if (rc < 0)
+        return err_wrap(e, "session marker %s", a->name);
+    json_t *j = json_loadb((const char *)text, len, 0, NULL);
+    const char *seen = json_string_value(json_object_get(j, "checkpointTime"));
+    if (!seen || time_parse(&a->seen_ns, seen) < 0)
+        rc = err_set(e, ERR_DAMAGE, EBADMSG, "session marker %s is malformed", a->name);
+    json_decref(j);
+    return rc;
+}
+
+int markers_load(struct repo *r, struct session_marker **ret, size_t *n, struct err *e)
+{
+    struct markers m = {.e = e};
+    size_t kept = 0;
+    int rc = blobs_list(r->blobs, "s", marker_add, &m, e);
+    for (size_t i = 0; rc == 0 && i < m.n; i++) {
+        struct err own = ERR_INIT;
+        rc = marker_read(r, &m.all[i], &own);
+        if (rc == 0)
+            m.all[kept++] = m.all[i];
+        else if (rc != -ENOENT)
+            *e = own;
+        if (rc == -ENOENT)
+            rc = 0;
+    }
+    if (rc < 0) {
+        free(m.all);
+        return rc;
+    }
+    *ret = m.all;
+    *n = kept;
+    return 0;
+}
+
 struct session_record {
     int fd; /* holds the lock */
     char *path;

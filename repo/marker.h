@@ -25,6 +25,16 @@ bool session_id_of_blob(const char *blob, char out[SESSION_ID_TEXT]);
  */
 int marker_put(struct repo *r, const char *session_id, int64_t start_ns, char name[BLOB_NAME_MAX + 1], struct err *e);
 
+/* The session of a marker: its id, and when it last gave a sign of life. */
+struct session_marker {
+    char name[BLOB_NAME_MAX + 1], id[SESSION_ID_TEXT];
+    int64_t seen_ns;  /* by its client's clock */
+    int64_t mtime_ns; /* of the blob */
+};
+/* All markers in the repository; *ret is malloc()ed. Those that vanish meanwhile are left out. One that cannot be read
+ * is an error: packs that look unneeded may be its session's. */
+int markers_load(struct repo *r, struct session_marker **ret, size_t *n, struct err *e);
+
 struct session_record;
 /* Makes a record and holds its lock. */
 int session_record_new(struct session_record **ret, struct repo *r, const char *session_id, struct err *e);

@@ -69,7 +69,9 @@ bool object_id_equal(const struct object_id *a, const struct object_id *b)
 struct access {
     struct repo *r;
     struct content_reader *c;
-    struct compressor *z; /* created for the first Z object */
+    struct compressor *z;    /* created for the first Z object */
+    object_content_fn *seen; /* NULL, or called for each content that is loaded: those of index documents */
+    void *seen_arg;
 };
 
 static void access_clear(struct access *a)
@@ -146,7 +148,10 @@ static int64_t object_load(struct access *a, const struct object_id *id, uint64_
 {
     struct index_entry entry;
     struct err tmp = ERR_INIT;
-    int rc = repo_find(a->r, &id->content, &entry, &tmp);
+    int rc = a->seen ? a->seen(&id->content, a->seen_arg, e) : 0;
+    if (rc < 0)
+        return rc;
+    rc = repo_find(a->r, &id->content, &entry, &tmp);
     if (rc == 0 && !id->compressed) {
         if (want != UNKNOWN && entry.length != want)
             return wrong_length(id, entry.length, want, e);
@@ -239,9 +244,9 @@ static void doc_pop(struct object_parts *p)
     object_reader_free(f->src);
 }
 
-/* `a` NULL: the walk gets an access of its own. */
-static int parts_new(struct object_parts **ret, struct repo *r, struct access *a, const struct object_id *id,
-                     unsigned depth, struct err *e)
+/* `a` NULL: the walk gets an access of its own, with `seen`. */
+static int parts_new(struct object_parts **ret, struct repo *r, struct access *a, object_content_fn *seen,
+                     void *seen_arg, const struct object_id *id, unsigned depth, struct err *e)
 {
     if (!id->content.len)
         return err_set(e, ERR_DAMAGE, EBADMSG, "empty object id");
@@ -249,6 +254,8 @@ static int parts_new(struct object_parts **ret, struct repo *r, struct access *a
     if (!p)
         return err_nomem(e);
     p->own.r = r;
+    p->own.seen = seen;
+    p->own.seen_arg = seen_arg;
     p->a = a ? a : &p->own;
     p->depth = depth;
     p->id = *id;
@@ -266,7 +273,7 @@ static int parts_new(struct object_parts **ret, struct repo *r, struct access *a
 
 int object_parts_open(struct object_parts **ret, struct repo *r, const struct object_id *id, struct err *e)
 {
-    return parts_new(ret, r, NULL, id, 0, e);
+    return parts_new(ret, r, NULL, NULL, NULL, id, 0, e);
 }
 
 void object_parts_free(struct object_parts *p)
@@ -426,6 +433,16 @@ int object_parts_next(struct object_parts *p, struct object_part *ret, struct er
     return 0;
 }
 
+int object_contents_each(struct repo *r, const struct object_id *id, object_content_fn *fn, void *arg, struct err *e)
+{
+    struct object_parts *p CLEANUP(object_parts_freep) = NULL;
+    struct object_part part;
+    int rc = parts_new(&p, r, NULL, fn, arg, id, 0, e);
+    while (rc >= 0 && (rc = object_parts_next(p, &part, e)) > 0)
+        rc = fn(&part.id.content, arg, e);
+    return rc;
+}
+
 int object_parts_seek(struct object_parts *p, uint64_t offset, struct err *e)
 {
     (void)e;
@@ -460,7 +477,7 @@ static int reader_new(struct object_reader **ret, struct repo *r, struct access 
     o->id = *id;
     int rc = a ? 0 : content_reader_new(&o->own.c, r, e);
     if (rc == 0 && id->indirection)
-        rc = parts_new(&o->parts, r, o->a, id, depth, e);
+        rc = parts_new(&o->parts, r, o->a, NULL, NULL, id, depth, e);
     if (rc < 0) {
         object_reader_free(o);
         return rc;

@@ -42,6 +42,13 @@ int object_parts_next(struct object_parts *p, struct object_part *ret, struct er
 /* Skips to the part that contains `offset` (only forward). */
 int object_parts_seek(struct object_parts *p, uint64_t offset, struct err *e);
 
+/*
+ * Calls fn for every content that the object needs: those of its parts and of its index documents, of all levels. Some
+ * may come more than once. Only index documents are read. A negative result of fn ends it and is returned.
+ */
+typedef int object_content_fn(const struct content_id *id, void *arg, struct err *e);
+int object_contents_each(struct repo *r, const struct object_id *id, object_content_fn *fn, void *arg, struct err *e);
+
 /* ---- reading an object as a byte stream ---- */
 
 struct object_reader;

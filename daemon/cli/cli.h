@@ -33,6 +33,7 @@ enum verb {
     VERB_SNAPSHOT_PIN,
     VERB_SNAPSHOT_UNPIN,
     VERB_SNAPSHOT_DELETE,
+    VERB_MAINTENANCE,
     /* without -r: the daemon's */
     VERB_ASK_BACKUP,
     VERB_ASK_RESTORE,
@@ -120,8 +121,10 @@ struct options {
     bool quick, pipeline;
     double seconds; /* 0: as usual */
     uint64_t size;
-    /* expire, native prune */
+    /* expire, native prune, maintenance */
     bool explain, dry_run;
+    /* maintenance */
+    bool unsafe, take_ownership;
     /* tables and screens */
     bool wide, check;
 };
@@ -176,6 +179,7 @@ int cli_verify(const struct options *o, struct err *e);
 int cli_snapshot_expire(const struct options *o, struct err *e);
 int cli_snapshot_pin(const struct options *o, struct err *e); /* pin and unpin, by o->verb */
 int cli_snapshot_delete(const struct options *o, struct err *e);
+int cli_maintenance(const struct options *o, struct err *e);
 /* Neither daemon nor repository. */
 int cli_check_config(const struct options *o, struct err *e);  /* o->config_dir */
 int cli_config_import(const struct options *o, struct err *e); /* args[0]: file with a ConfigMap */

@@ -47,6 +47,7 @@ static const struct {
     {OPT_STATE, RECORDS_STATES, NULL},
     {OPT_CLASS, "@classes", NULL},
     {OPT_KIND, "driver mover", NULL},
+    {OPT_SAFETY, "full none", NULL},
     {OPT_DEVICE, "<file>", NULL},
     {OPT_DIR, "<dir>", NULL},
 };

@@ -61,6 +61,7 @@ static const char *const examples[VERB_COUNT] = {
     [VERB_CAT] = R "cat 4f3c/volume.json\n",
     [VERB_RESTORE] = R "restore latest /dev/vg0/copy --as snapferry@nas1:/VOLUME-ID\n" R "restore 4f3c /root/db1.img\n",
     [VERB_VERIFY] = R "verify --read-percent 10\n",
+    [VERB_MAINTENANCE] = R "maintenance --full --dry-run --explain\n" R "maintenance --full\n",
 };
 
 const char *verb_example(enum verb v)

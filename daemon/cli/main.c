@@ -53,6 +53,8 @@ static int run_verb(const struct options *o, struct err *e)
         return cli_snapshot_pin(o, e);
     case VERB_SNAPSHOT_DELETE:
         return cli_snapshot_delete(o, e);
+    case VERB_MAINTENANCE:
+        return cli_maintenance(o, e);
     case VERB_CHECK_CONFIG:
         return cli_check_config(o, e);
     case VERB_IMPORT_VELERO:

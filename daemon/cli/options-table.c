@@ -155,6 +155,7 @@ const struct verb_info verb_table[] = {
      2,
      "restore the volume (or another file) to a block device or file"},
     {VERB_VERIFY, FORM_REPO, {"verify", NULL}, "[SNAPSHOT...]", 0, 10000, "check index, packs and contents for damage"},
+    {VERB_MAINTENANCE, FORM_REPO, {"maintenance", NULL}, "", 0, 0, "free the space of deleted snapshots"},
 };
 const size_t verb_table_len = sizeof verb_table / sizeof *verb_table;
 _Static_assert(sizeof verb_table / sizeof *verb_table == VERB_COUNT - 1, "one row for each verb");
@@ -167,7 +168,7 @@ _Static_assert(VERB_COUNT <= 64, "a set of verbs is a 64-bit mask");
 #define FINDS                                                                                                          \
     (V(SNAPSHOT_LIST) | V(SNAPSHOT_SHOW) | V(LS) | V(CAT) | V(RESTORE) | V(VERIFY) | V(SNAPSHOT_EXPIRE) |              \
      V(SNAPSHOT_PIN) | V(SNAPSHOT_UNPIN) | V(SNAPSHOT_DELETE))
-#define OPENS (FINDS | V(BACKUP) | V(REPO_STATUS))
+#define OPENS (FINDS | V(BACKUP) | V(REPO_STATUS) | V(MAINTENANCE))
 #define WITH_REPO (OPENS | V(REPO_CREATE) | V(REPO_CHANGE_PASSWORD))
 #define ALONE (V(CHECK_CONFIG) | V(IMPORT_VELERO) | V(PLUGIN_CHECK) | V(BENCH) | V(HELP))
 #define ASKS (ALL_VERBS & ~(WITH_REPO | ALONE))
@@ -235,7 +236,7 @@ const struct option_info option_table[] = {
     {OPT_PARENT, "parent", "SNAPSHOT", V(BACKUP), "the snapshot since which the ranges of --changed-ranges changed"},
     {OPT_VERIFY_SAMPLE, "verify-sample", "PERCENT", V(BACKUP),
      "share of the unchanged data to read and compare, for up to a minute (default 0.1)"},
-    {OPT_NODE_NAME, "node-name", "NAME", V(BACKUP) | V(SNAPSHOT_EXPIRE) | V(REPO_CREATE),
+    {OPT_NODE_NAME, "node-name", "NAME", V(BACKUP) | V(SNAPSHOT_EXPIRE) | V(REPO_CREATE) | V(MAINTENANCE),
      "name of this node (default: node-name of the configuration, or the host's name)"},
     {OPT_FULL_SCAN, "full-scan", NULL, V(BACKUP), "find all chunk boundaries by scanning"},
     {OPT_ALL, "all", NULL, V(SNAPSHOT_LIST), "also incomplete snapshots (checkpoints)"},
@@ -266,6 +267,11 @@ const struct option_info option_table[] = {
      "wait until it has ended; the exit code is that of the operation"},
     {OPT_WAIT, "wait", NULL, V(RELOAD), "accepted: a reload is always waited for"},
     {OPT_FULL, "full", NULL, V(ASK_BACKUP), "read all data, including unchanged data"},
+    {OPT_FULL, "full", NULL, V(MAINTENANCE), "free the space of what no snapshot needs"},
+    {OPT_SAFETY, "safety", "LEVEL", V(MAINTENANCE), "full (default), or none: no delays, while nobody else writes"},
+    {OPT_TAKE_OWNERSHIP, "take-ownership", NULL, V(MAINTENANCE),
+     "make this node the owner of maintenance, and do no more"},
+    {OPT_OWNER, "owner", "USER@HOST", V(MAINTENANCE), "identity of this node (default snapferry-maintenance@NODE)"},
     {OPT_MOVE_DATA, "move-data", "YES|NO", V(ASK_BACKUP), "no: take native snapshots only (default: as configured)"},
     {OPT_FROM_TIMER, "from-timer", NULL, V(ASK_BACKUP), "accepted from timers of an earlier version: nothing is done"},
     {OPT_NODE, "node", "NAME", V(SCAN), "backups of another node: they can be listed and restored here"},
@@ -289,7 +295,8 @@ const struct option_info option_table[] = {
     {OPT_WIDE, "wide", NULL, TABLES, "do not shorten values to the width of the terminal"},
     {OPT_CHECK, "check", NULL, V(STATUS), "exit with 3 if there is a problem or an unprotected volume"},
     {OPT_EXPLAIN, "explain", NULL, PLANS, "print the reason for each snapshot that is kept or deleted"},
-    {OPT_DRY_RUN, "dry-run", NULL, PLANS | V(SNAPSHOT_DELETE), "change nothing"},
+    {OPT_EXPLAIN, "explain", NULL, V(MAINTENANCE), "print what is kept for now, why and until when"},
+    {OPT_DRY_RUN, "dry-run", NULL, PLANS | V(SNAPSHOT_DELETE) | V(MAINTENANCE), "change nothing"},
     {OPT_YES, "yes", NULL, DESTROYS, "do not ask for confirmation"},
     {OPT_YES, "yes", NULL, V(REPO_CHANGE_PASSWORD), "also replace the file that has the old password"},
     {OPT_KIND, "kind", "KIND", V(PLUGIN_CHECK), "driver or mover (default: as described by the plugin)"},

@@ -108,6 +108,8 @@ enum option_id {
     OPT_CHECK,
     OPT_SECONDS,
     OPT_SIZE,
+    OPT_SAFETY,
+    OPT_TAKE_OWNERSHIP,
 };
 
 /* One option; rows may share id and name where verbs give it different meanings. */

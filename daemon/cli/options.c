@@ -187,6 +187,12 @@ static int set_daemon_option(struct options *o, enum option_id id, const char *n
     case OPT_DRY_RUN:
         o->dry_run = true;
         return 0;
+    case OPT_SAFETY:
+        o->unsafe = !strcmp(v, "none");
+        return o->unsafe || !strcmp(v, "full") ? 0 : bad_value(name, v, "full or none", e);
+    case OPT_TAKE_OWNERSHIP:
+        o->take_ownership = true;
+        return 0;
     case OPT_WIDE:
         o->wide = true;
         return 0;
@@ -557,6 +563,13 @@ static int check_together(const struct options *o, struct err *e)
     if (o->new_target && (o->differential || o->ranged))
         return err_set(e, ERR_USAGE, EINVAL, "--new and %s are mutually exclusive",
                        o->differential ? "--differential" : "--offset or --length");
+    if (o->verb == VERB_MAINTENANCE && !o->full && !o->take_ownership)
+        return err_set(e, ERR_USAGE, EINVAL, "maintenance requires --full or --take-ownership");
+    if (o->take_ownership && (o->full || o->dry_run || o->explain))
+        return err_set(e, ERR_USAGE, EINVAL, "--take-ownership and --%s are mutually exclusive",
+                       o->full      ? "full"
+                       : o->dry_run ? "dry-run"
+                                    : "explain");
     if (o->overwrite && o->new_target)
         return err_set(e, ERR_USAGE, EINVAL, "--overwrite and --new are mutually exclusive");
     return 0;

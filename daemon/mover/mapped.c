@@ -126,6 +126,8 @@ int pack_table_add(struct pack_table *t, const char *name, uint64_t length, stru
     area_touch(&t->records);
     struct pack_record *r = record(t, t->n++);
     r->length = length;
+    r->dead = 0;
+    r->time_ns = 0;
     r->damage = 0;
     snprintf(r->name, sizeof r->name, "%s", name);
     return 0;
@@ -272,9 +274,10 @@ int id_set_add(struct id_set *s, const struct content_id *id, uint8_t tag, struc
     return 1;
 }
 
-bool id_set_has(const struct id_set *s, const struct content_id *id, uint8_t tag)
+bool id_set_has(struct id_set *s, const struct content_id *id, uint8_t tag)
 {
     const struct id_slot k = slot_of(id, tag);
+    area_touch(&s->slots);
     return slot_find(s, &k)->used;
 }
 

@@ -13,6 +13,8 @@
 
 struct pack_record {
     uint64_t length; /* bytes */
+    uint64_t dead;   /* bytes that nothing needs, counted by the user */
+    int64_t time_ns; /* of the blob, if the user sets it */
     uint32_t damage; /* flags of the user */
     char name[116];  /* longer names are not recorded: pack_table_add() refuses them */
 };
@@ -41,7 +43,7 @@ static inline void id_set_freep(struct id_set **s)
 }
 /* `tag` distinguishes uses of the same id (0..255). 1: new; 0: already present; negative: error. */
 int id_set_add(struct id_set *s, const struct content_id *id, uint8_t tag, struct err *e);
-bool id_set_has(const struct id_set *s, const struct content_id *id, uint8_t tag);
+bool id_set_has(struct id_set *s, const struct content_id *id, uint8_t tag);
 uint64_t id_set_count(const struct id_set *s);
 
 #endif

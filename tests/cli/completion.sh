@@ -23,7 +23,7 @@ there() { offers "${places[@]}" "$@"; }
 # ---- verbs and options of the form that is typed ----
 
 same "verbs" "$(offers debug-)" debug-bundle
-same "those with -r alone behind it" "$(offers -r main "")" "backup cat ls repo restore snapshot verify"
+same "those with -r alone behind it" "$(offers -r main "")" "backup cat ls maintenance repo restore snapshot verify"
 same "-rNAME and --repo=NAME are the same" "$(offers -rmain s) $(offers --repo = main s)" "snapshot snapshot"
 same "and those of the daemon alone without" "$(offers l) $(offers ca)" "logs cancel"
 same "second words" "$(offers native "") $(offers snapshot "")" "list prune expire"

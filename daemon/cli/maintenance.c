@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* maintenance.c - `maintenance` on a repository: what was freed, what will be, and why not yet */
+#include "daemon/cli/confirm.h"
+#include "daemon/mover/maintain.h"
+
+#include "base/time.h"
+
+#include <string.h>
+
+static json_t *sum_json(const struct maintain_sum *s)
+{
+    return json_pack("{s:I, s:I}", "count", (json_int_t)s->n, "bytes", (json_int_t)s->bytes);
+}
+
+/* "": no such time. */
+static json_t *time_json(int64_t ns, bool known)
+{
+    char text[TIME_TEXT];
+    return json_string(known ? time_text(ns / NS_PER_S * NS_PER_S, text) : "");
+}
+
+static json_t *result_json(const struct options *o, const struct maintain_result *r, bool ok)
+{
+    const bool drops = r->watermark_ns != INT64_MIN, waits = r->waiting.n > 0 || r->marked.n > 0;
+    json_t *kept = json_pack(
+        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o}", "young", sum_json(&r->young), "youngUntil",
+        time_json(r->young_until_ns, r->young.n), "markedEarlier", sum_json(&r->waiting), "droppedFrom",
+        time_json(r->drop_from_ns, waits), "freshPacks", sum_json(&r->fresh), "freshPacksUntil",
+        time_json(r->fresh_until_ns, r->fresh.n), "sessionPacks", sum_json(&r->session), "sessionPacksUntil",
+        time_json(r->session_until_ns, r->session.n), "unknownPacks", sum_json(&r->unknown), "unknownPacksUntil",
+        time_json(r->unknown_until_ns, r->unknown.n), "trappedBytes", (json_int_t)r->trapped, "deletePacksFrom",
+        time_json(r->delete_from_ns, r->delete_from_ns != INT64_MIN));
+    return json_pack("{s:s, s:s, s:b, s:b, s:b, s:o, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:I, s:o, "
+                     "s:I, s:o, s:f}",
+                     "type", "result", "verb", "maintenance", "ok", (int)ok, "full", 1, "dryRun", (int)o->dry_run,
+                     "started", time_json(r->started_ns, true), "snapshots", (json_int_t)r->snapshots,
+                     "incompleteSnapshots", (json_int_t)r->incomplete, "used", sum_json(&r->used), "marked",
+                     sum_json(&r->marked), "restored", sum_json(&r->restored), "dropped", sum_json(&r->dropped),
+                     "droppedUntil", time_json(r->watermark_ns, drops), "packs", sum_json(&r->packs), "deletedPacks",
+                     sum_json(&r->deleted), "deletedMarkers", (json_int_t)r->markers.n, "deletedLogs",
+                     sum_json(&r->logs), "damaged", (json_int_t)r->damaged, "kept", kept, "collections",
+                     (json_int_t)r->collections, "nextFull", time_json(r->next_full_ns, r->next_full_ns != INT64_MIN),
+                     "seconds", r->seconds);
+}
+
+static void print_sum(const char *name, const struct maintain_sum *s, const char *what)
+{
+    char n[64];
+    snprintf(n, sizeof n, "%llu %s%s", (unsigned long long)s->n, what, s->n == 1 ? "" : "s");
+    printf("%-18s%s, %s\n", name, n, text_bytes(s->bytes));
+}
+
+static void explain_packs(const struct maintain_result *r)
+{
+    if (r->fresh.n)
+        printf("  %s in %llu packs that are younger than 24 hours: until %s\n", text_bytes(r->fresh.bytes),
+               (unsigned long long)r->fresh.n, text_local_time(r->fresh_until_ns));
+    if (r->session.n)
+        printf("  %s in %llu packs of sessions that may still be writing: until %s\n", text_bytes(r->session.bytes),
+               (unsigned long long)r->session.n, text_local_time(r->session_until_ns));
+    if (r->unknown.n)
+        printf("  %s in %llu packs that no index has, and no session accounts for: until %s\n",
+               text_bytes(r->unknown.bytes), (unsigned long long)r->unknown.n, text_local_time(r->unknown_until_ns));
+    if (r->trapped)
+        printf("  %s of unneeded data in packs that also contain needed data: until all of the pack is unneeded\n",
+               text_bytes(r->trapped));
+    if (r->delete_from_ns != INT64_MIN && r->delete_from_ns > r->started_ns)
+        printf("  all packs, because contents were rewritten a short time ago: until %s\n",
+               text_local_time(r->delete_from_ns));
+}
+
+static void explain_marked(const struct maintain_result *r, const struct maintain_sum *s, const char *what)
+{
+    printf("  %s in %llu contents %s: until %s, not before %s\n", text_bytes(s->bytes), (unsigned long long)s->n, what,
+           r->drop_runs > 1 ? "the second full maintenance from now" : "the next full maintenance",
+           text_local_time(r->drop_from_ns));
+}
+
+static void explain(const struct options *o, const struct maintain_result *r)
+{
+    const bool marked = r->marked.n > 0;
+    if (!r->young.n && !r->waiting.n && !r->held.n && !r->trapped && !marked) {
+        puts("Nothing else could be freed.");
+        return;
+    }
+    puts("Kept for now:");
+    if (r->young.n)
+        printf("  %s in %llu contents that no snapshot needs, younger than 24 hours: until %s\n",
+               text_bytes(r->young.bytes), (unsigned long long)r->young.n, text_local_time(r->young_until_ns));
+    if (marked && !o->unsafe)
+        explain_marked(r, &r->marked, o->dry_run ? "marked deleted by the next run" : "marked deleted just now");
+    if (r->waiting.n)
+        explain_marked(r, &r->waiting, "marked deleted earlier");
+    explain_packs(r);
+}
+
+static void print_result(const struct options *o, const struct maintain_result *r)
+{
+    const uint64_t freed = r->deleted.bytes + r->logs.bytes;
+    printf("Snapshots         %llu", (unsigned long long)r->snapshots);
+    if (r->incomplete)
+        printf(" (%llu incomplete)", (unsigned long long)r->incomplete);
+    putchar('\n');
+    print_sum("In use", &r->used, "content");
+    print_sum("Marked deleted", &r->marked, "content");
+    if (r->restored.n)
+        print_sum("Needed again", &r->restored, "content");
+    print_sum("Dropped", &r->dropped, "content");
+    print_sum("Packs deleted", &r->deleted, "pack");
+    if (r->logs.n)
+        print_sum("Logs deleted", &r->logs, "log");
+    if (r->damaged)
+        printf("DAMAGED           %llu needed contents, marked deleted, cannot be read\n",
+               (unsigned long long)r->damaged);
+    if (o->explain)
+        explain(o, r);
+    printf("%s %s of %s in packs%s.\n", o->dry_run ? "Would free" : "Freed", text_bytes(freed),
+           text_bytes(r->packs.bytes), o->dry_run ? "; nothing was changed" : "");
+}
+
+static int take(const struct options *o, struct repo *r, const char *owner, struct err *e)
+{
+    struct maintenance_params p;
+    int rc = maintenance_params_load(r, &p, e);
+    if (rc == 0 && strcmp(p.owner, owner) != 0) {
+        rc = confirm(o, e, "Maintenance of repository %s will belong to %s instead of %s.", o->repo, owner,
+                     *p.owner ? p.owner : "nobody");
+        if (rc == 0)
+            rc = maintenance_take(r, owner, e);
+    }
+    if (rc < 0)
+        return rc;
+    if (o->json)
+        print_json(json_pack("{s:s, s:s, s:s, s:s}", "type", "result", "verb", "maintenance", "owner", owner, "before",
+                             p.owner));
+    else if (!o->quiet && strcmp(p.owner, owner) == 0)
+        printf("Nothing to do: %s is the owner already.\n", owner);
+    else if (!o->quiet)
+        printf("Maintenance belongs to %s now; it can run in 30 minutes, when the former owner has noticed.\n", owner);
+    return 0;
+}
+
+int cli_maintenance(const struct options *o, struct err *e)
+{
+    CLEANUP(repo_freep) struct repo *r = NULL;
+    struct mover_cancel *cancel = cli_cancel();
+    char node[256], owner[300];
+    int rc = o->owner ? 0 : cli_node_name(o, node, e);
+    if (rc < 0)
+        return rc;
+    if (o->owner)
+        snprintf(owner, sizeof owner, "%s", o->owner);
+    else
+        snprintf(owner, sizeof owner, "snapferry-maintenance@%s", node);
+    rc = cli_open_repo(o, &r, e);
+    if (rc < 0)
+        return rc;
+    if (o->take_ownership)
+        return take(o, r, owner, e);
+    if (o->unsafe && !o->dry_run) {
+        log_warning("--safety=none: data of backups that run now, by any client, would be lost");
+        rc = confirm(o, e, "Repository %s will be maintained without safety delays: no client may use it meanwhile.",
+                     o->repo);
+        if (rc < 0)
+            return rc;
+    }
+    struct maintain_result res;
+    rc = maintain_full(
+        r, &(struct maintain_opts){.owner = owner, .dry_run = o->dry_run, .unsafe = o->unsafe, .cancel = cancel}, &res,
+        e);
+    if (rc < 0)
+        return rc;
+    if (o->json)
+        print_json(result_json(o, &res, true));
+    else if (!o->quiet)
+        print_result(o, &res);
+    return 0;
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* maintain-impl.h - one run of maintenance; for maintain.c and maintain-packs.c only */
+#ifndef SNAPFERRY_DAEMON_MOVER_MAINTAIN_IMPL_H
+#define SNAPFERRY_DAEMON_MOVER_MAINTAIN_IMPL_H
+
+#include "daemon/mover/maintain.h"
+#include "daemon/mover/mapped.h"
+#include "repo/marker.h"
+
+struct run {
+    struct repo *r;
+    const struct maintain_opts *o;
+    struct maintain_result *ret;
+    const struct maintenance_safety *safety;
+    struct maintenance_params params;
+    struct maintenance_schedule schedule;
+    struct maintain_mark mark;
+    int64_t started_ns; /* by the storage's clock */
+    int64_t task_ns;    /* of the task, by ours */
+    struct session_marker *markers;
+    size_t n_markers;
+    struct pack_table *packs;
+    struct err *e;
+};
+
+static inline int run_interrupted(const struct run *m, struct err *e)
+{
+    return maintain_stopped(m->o->cancel, e);
+}
+static inline void sum_add(struct maintain_sum *s, uint64_t bytes)
+{
+    s->n++;
+    s->bytes += bytes;
+}
+
+/* ---- maintain-packs.c ---- */
+
+/*
+ * Session markers, then the index, then the packs: what a session puts after its marker was listed is younger than the
+ * run; what it had put before is indexed if its marker is gone. Then: a pack that no index knows, of a session without
+ * marker, with a manifest that no index has, is an index that was lost (ERR_DAMAGE): snapshots may be missing.
+ */
+int run_look(struct run *m, struct err *e);
+/* Deletes packs and markers that nothing needs, or counts them (dry run): *late (dry run): contents that were marked
+ * deleted until then count as dropped, INT64_MIN: none. */
+int run_delete(struct run *m, int64_t late_s, struct err *e);
+
+#endif

@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* maintain-packs.c - packs that nothing needs, and the session markers beside them */
+#include "daemon/mover/maintain-impl.h"
+
+#include "base/cleanup.h"
+#include "base/crash.h"
+#include "base/time.h"
+#include "repo/pack.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Flags of pack records. */
+#define PACK_KNOWN 1u    /* some entry of the index points to it */
+#define PACK_REFERRED 2u /* one that stands does */
+
+/* A coarse clock of the storage, and packs that were being finished when the run began. */
+#define LISTING_MARGIN_NS (10 * NS_PER_MIN)
+/* What no index has, and no session accounts for, may be all that is left of a lost index. */
+#define UNKNOWN_AGE_NS (14 * NS_PER_DAY)
+
+static const char pack_letters[] = {'p', 'q'};
+
+static int pack_listed(const struct blob_info *i, void *arg)
+{
+    struct run *m = arg;
+    int rc = run_interrupted(m, m->e);
+    if (rc == 0)
+        rc = pack_table_add(m->packs, i->name, i->length, m->e);
+    if (rc < 0)
+        return rc;
+    sum_add(&m->ret->packs, i->length);
+    return 0;
+}
+
+static int entry_known(const struct index_entry *en, enum index_standing standing, void *arg)
+{
+    struct run *m = arg;
+    (void)standing;
+    struct pack_record *p = pack_table_find(m->packs, en->pack);
+    if (p)
+        p->damage |= PACK_KNOWN;
+    return 0;
+}
+
+/* The newest sign of life of the session of a blob; INT64_MIN: it has no marker. */
+static int64_t session_seen(const struct run *m, const char *blob)
+{
+    char id[SESSION_ID_TEXT];
+    int64_t seen = INT64_MIN;
+    if (!session_id_of_blob(blob, id))
+        return INT64_MIN;
+    for (size_t i = 0; i < m->n_markers; i++)
+        if (!strcmp(m->markers[i].id, id) && m->markers[i].seen_ns > seen)
+            seen = m->markers[i].seen_ns;
+    return seen;
+}
+
+/* ---- what a pack says of itself ---- */
+
+struct lookup {
+    const struct run *m;
+    bool unknown, manifest;
+    struct err *e;
+};
+
+static int entry_lookup(const struct index_entry *en, void *arg)
+{
+    struct lookup *l = arg;
+    int rc = index_set_knows(repo_index(l->m->r), &en->id, l->e);
+    if (rc < 0)
+        return rc;
+    if (!rc && en->id.prefix == MANIFEST_PREFIX)
+        l->manifest = true;
+    else if (!rc)
+        l->unknown = true;
+    return 0;
+}
+
+/* Whether the pack has contents that no index has. One whose own index is damaged has none that could be read. */
+static int pack_lookup(const struct run *m, const struct blob_info *i, struct lookup *l, struct err *e)
+{
+    struct err own = ERR_INIT, inner = ERR_INIT;
+    *l = (struct lookup){.m = m, .e = &inner};
+    int rc = pack_read_local_index(repo_blobs(m->r), repo_sealer(m->r), i->name, i->length, entry_lookup, l, &own);
+    if (inner.cls) {
+        *e = inner;
+        return rc;
+    }
+    if (rc < 0 && own.cls != ERR_DAMAGE)
+        *e = own;
+    return rc < 0 && own.cls != ERR_DAMAGE ? rc : 0;
+}
+
+/* ---- before anything is judged ---- */
+
+static int pack_suspect(const struct blob_info *i, void *arg)
+{
+    struct run *m = arg;
+    struct pack_record *p = pack_table_find(m->packs, i->name);
+    struct lookup l;
+    if (p)
+        p->time_ns = i->mtime_ns;
+    if (!p || (p->damage & PACK_KNOWN) || i->mtime_ns > m->started_ns - LISTING_MARGIN_NS ||
+        i->mtime_ns < m->started_ns - UNKNOWN_AGE_NS || session_seen(m, i->name) != INT64_MIN)
+        return 0;
+    int rc = run_interrupted(m, m->e);
+    if (rc == 0)
+        rc = pack_lookup(m, i, &l, m->e);
+    if (rc < 0 || !(l.manifest && l.unknown))
+        return rc;
+    char until[TIME_TEXT];
+    time_text((i->mtime_ns + UNKNOWN_AGE_NS) / NS_PER_S * NS_PER_S, until);
+    err_set(m->e, ERR_DAMAGE, EBADMSG,
+            "no index has pack %s, which contains snapshots or policies, and no session is writing it: its index may "
+            "have been lost, so nothing is removed",
+            i->name);
+    return err_hint(m->e,
+                    "see snapferry-recovery(7) to rebuild the index from the packs; if a client was killed there, "
+                    "maintenance runs again from %s on",
+                    until);
+}
+
+int run_look(struct run *m, struct err *e)
+{
+    struct blobs *b = repo_blobs(m->r);
+    int rc = markers_load(m->r, &m->markers, &m->n_markers, e);
+    if (rc == 0)
+        rc = index_set_refresh(repo_index(m->r), e);
+    if (rc == 0)
+        rc = pack_table_new(&m->packs, repo_cache_dir(m->r), e);
+    m->e = e;
+    for (size_t i = 0; rc == 0 && i < sizeof pack_letters; i++)
+        rc = blobs_list(b, (char[]){pack_letters[i], 0}, pack_listed, m, e);
+    if (rc == 0)
+        rc = pack_table_index(m->packs, e);
+    if (rc == 0)
+        rc = index_set_each_all(repo_index(m->r), entry_known, m, e);
+    for (size_t i = 0; rc == 0 && i < sizeof pack_letters; i++)
+        rc = blobs_list(b, (char[]){pack_letters[i], 0}, pack_suspect, m, e);
+    return rc;
+}
+
+/* ---- deleting ---- */
+
+#define LOSERS_MAX 16
+
+struct deletion {
+    struct run *m;
+    int64_t late_s;
+    struct index_entry losers[LOSERS_MAX]; /* of the content whose entries are being read */
+    size_t n_losers;
+    struct err *e;
+};
+
+static struct pack_record *refer(struct run *m, const char *pack)
+{
+    struct pack_record *p = pack_table_find(m->packs, pack);
+    if (p)
+        p->damage |= PACK_REFERRED;
+    return p;
+}
+
+static void add_dead(struct run *m, const struct index_entry *en)
+{
+    struct pack_record *p = pack_table_find(m->packs, en->pack);
+    if (p)
+        p->dead += en->packed;
+}
+
+static bool same_place(const struct index_entry *a, const struct index_entry *b)
+{
+    return a->offset == b->offset && strcmp(a->pack, b->pack) == 0;
+}
+
+static void loser_add(struct deletion *d, const struct index_entry *en)
+{
+    for (size_t i = 0; i < d->n_losers; i++)
+        if (same_place(en, &d->losers[i]))
+            return;
+    if (d->n_losers < LOSERS_MAX)
+        d->losers[d->n_losers++] = *en;
+    else
+        refer(d->m, en->pack); /* more than can be looked at: kept */
+}
+
+/* A dry run has not marked anything deleted, where a run without delays would already have dropped it. */
+static bool would_drop(const struct deletion *d, const struct index_entry *en)
+{
+    const struct run *m = d->m;
+    if (en->deleted)
+        return en->time <= d->late_s;
+    return m->o->dry_run && m->o->unsafe && en->id.prefix != MANIFEST_PREFIX && !id_set_has(m->mark.used, &en->id, 0);
+}
+
+/* The pack of every entry that stands is needed. Where that pack is missing, a superseded entry may lead to the last
+ * copy. */
+static int entry_refers(const struct index_entry *en, enum index_standing standing, void *arg)
+{
+    struct deletion *d = arg;
+    struct run *m = d->m;
+    if (standing == INDEX_LOSER) {
+        loser_add(d, en);
+        return 0;
+    }
+    const size_t n = d->n_losers;
+    const bool dropped = standing == INDEX_HIDDEN || would_drop(d, en);
+    const struct pack_record *p = dropped ? NULL : refer(m, en->pack);
+    d->n_losers = 0;
+    if (dropped)
+        add_dead(m, en);
+    for (size_t i = 0; i < n; i++) {
+        if (!dropped && !p)
+            refer(m, d->losers[i].pack);
+        else if (!same_place(en, &d->losers[i]))
+            add_dead(m, &d->losers[i]);
+    }
+    return run_interrupted(m, d->e);
+}
+
+static void hold(struct run *m, struct maintain_sum *why, int64_t *until, int64_t then, uint64_t bytes)
+{
+    sum_add(why, bytes);
+    sum_add(&m->ret->held, bytes);
+    if (then > *until)
+        *until = then;
+}
+
+/* A pack of the listing of the run. */
+static int pack_judge(const struct blob_info *i, void *arg)
+{
+    struct deletion *d = arg;
+    struct run *m = d->m;
+    struct maintain_result *res = m->ret;
+    const struct pack_record *p = pack_table_find(m->packs, i->name);
+    const int64_t now = m->started_ns + NS_PER_S, seen = session_seen(m, i->name);
+    struct lookup l;
+    if (!p)
+        return 0; /* younger than the run */
+    if (p->damage & PACK_REFERRED) {
+        res->trapped += p->dead;
+        return 0;
+    }
+    if (i->mtime_ns > now || now - i->mtime_ns < m->safety->pack_age) {
+        hold(m, &res->fresh, &res->fresh_until_ns, i->mtime_ns + m->safety->pack_age, i->length);
+        return 0;
+    }
+    if (seen != INT64_MIN && now - seen < m->safety->session_age) {
+        hold(m, &res->session, &res->session_until_ns, seen + m->safety->session_age, i->length);
+        return 0;
+    }
+    int rc = run_interrupted(m, d->e);
+    if (rc == 0)
+        rc = pack_lookup(m, i, &l, d->e);
+    if (rc < 0)
+        return rc;
+    if ((l.unknown || l.manifest) && seen == INT64_MIN && now - i->mtime_ns < UNKNOWN_AGE_NS) {
+        hold(m, &res->unknown, &res->unknown_until_ns, i->mtime_ns + UNKNOWN_AGE_NS, i->length);
+        return 0;
+    }
+    if (!m->o->dry_run) {
+        rc = blobs_delete(repo_blobs(m->r), i->name, d->e);
+        crash_point("maintenance-pack-deleted");
+    }
+    if (rc == 0)
+        sum_add(&res->deleted, i->length);
+    return rc;
+}
+
+/* Behind the packs: the marker of a session accounts for its packs until they are gone. */
+static int markers_delete(struct run *m, struct err *e)
+{
+    const int64_t now = m->started_ns + NS_PER_S;
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < m->n_markers; i++) {
+        const struct session_marker *a = &m->markers[i];
+        if (a->mtime_ns > now || now - a->mtime_ns < m->safety->pack_age ||
+            now - session_seen(m, a->name) < m->safety->session_age)
+            continue;
+        if (!m->o->dry_run)
+            rc = blobs_delete(repo_blobs(m->r), a->name, e);
+        if (rc == 0)
+            sum_add(&m->ret->markers, 0);
+    }
+    return rc;
+}
+
+int run_delete(struct run *m, int64_t late_s, struct err *e)
+{
+    struct deletion *d CLEANUP_FREE = calloc(1, sizeof *d);
+    if (!d)
+        return err_nomem(e);
+    d->m = m;
+    d->late_s = late_s;
+    d->e = e;
+    /* Markers again: a session may have begun to reuse an old id's packs (adoption), or have given a sign of life. */
+    struct session_marker *newer = NULL;
+    size_t n = 0;
+    int rc = markers_load(m->r, &newer, &n, e);
+    if (rc < 0)
+        return rc;
+    struct session_marker *both = realloc(m->markers, (m->n_markers + n + 1) * sizeof *both);
+    if (both) {
+        m->markers = both;
+        if (n)
+            memcpy(both + m->n_markers, newer, n * sizeof *newer);
+    }
+    free(newer);
+    if (!both)
+        return err_nomem(e);
+    const size_t before = m->n_markers;
+    m->n_markers += n;
+    rc = index_set_refresh(repo_index(m->r), e);
+    if (rc == 0)
+        rc = index_set_each_all(repo_index(m->r), entry_refers, d, e);
+    for (size_t i = 0; rc == 0 && i < sizeof pack_letters; i++)
+        rc = blobs_list(repo_blobs(m->r), (char[]){pack_letters[i], 0}, pack_judge, d, e);
+    m->n_markers = before; /* each once */
+    return rc == 0 ? markers_delete(m, e) : rc;
+}

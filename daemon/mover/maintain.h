@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * maintain.h - full maintenance: what no snapshot needs is marked deleted, later dropped from the index, and its packs
+ * are deleted (Kopia repository format, section 14)
+ *
+ * A run is judged by one view: the start time is the storage's time of the schedule blob after it was stored; then
+ * session markers, index and packs are read, in this order, and all snapshots are walked. Nothing is removed by what an
+ * earlier run found. A run that ends early, in whatever way, leaves the repository right: each step is complete by
+ * itself, and the next run begins anew.
+ */
+#ifndef SNAPFERRY_DAEMON_MOVER_MAINTAIN_H
+#define SNAPFERRY_DAEMON_MOVER_MAINTAIN_H
+
+#include "daemon/mover/mover.h"
+#include "repo/maintenance.h"
+
+struct maintain_opts {
+    const char *owner; /* "USER@HOST": this client */
+    bool dry_run;      /* nothing is written */
+    bool unsafe;       /* no delays: nobody else uses the repository */
+    struct mover_progress *progress;
+    struct mover_cancel *cancel; /* NULL: never */
+};
+
+/* A number of things and their bytes in packs. */
+struct maintain_sum {
+    uint64_t n, bytes;
+};
+
+struct maintain_result {
+    int64_t started_ns; /* by the storage's clock; a dry run: by the local one */
+    uint64_t snapshots, incomplete;
+    struct maintain_sum used;    /* contents that snapshots, policies and the like need */
+    struct maintain_sum young;   /* contents that nothing needs, too young to be marked deleted */
+    int64_t young_until_ns;      /* when the last of them is old enough */
+    struct maintain_sum marked;  /* contents marked deleted by this run */
+    struct maintain_sum waiting; /* marked deleted by earlier runs, not yet dropped */
+    int64_t waiting_since_ns;    /* when the last of them was marked */
+    int64_t drop_from_ns;        /* when all that is marked can be dropped, by so many more runs: */
+    unsigned drop_runs;
+    struct maintain_sum restored; /* contents marked deleted that a snapshot needs: stored again */
+    struct maintain_sum dropped;  /* contents dropped from the index by this run */
+    int64_t watermark_ns;         /* what was marked deleted until then is dropped; INT64_MIN: nothing */
+    uint64_t collections;         /* successful collections in the history, with this one */
+    struct maintain_sum packs;    /* all of them before the run, with their length */
+    struct maintain_sum deleted;  /* packs deleted by this run */
+    struct maintain_sum held;     /* packs that nothing needs, kept for now: */
+    struct maintain_sum fresh;    /* - too young */
+    int64_t fresh_until_ns;
+    struct maintain_sum session; /* - of a session that may still be writing */
+    int64_t session_until_ns;
+    struct maintain_sum unknown; /* - no index has their contents, and no session marker is left */
+    int64_t unknown_until_ns;
+    int64_t delete_from_ns;      /* packs may be deleted from then on; INT64_MIN: at any time */
+    uint64_t trapped;            /* bytes in packs that are kept for other contents in them */
+    uint64_t damaged;            /* contents that are needed, marked deleted and cannot be read */
+    struct maintain_sum markers; /* session markers deleted */
+    struct maintain_sum logs;    /* log blobs deleted */
+    int64_t next_full_ns;        /* INT64_MIN: not scheduled */
+    double seconds;
+};
+
+/*
+ * One full maintenance. ERR_PERMISSION (-EPERM): another client owns maintenance; ERR_FORMAT: a repository without
+ * epochs; ERR_BUSY: another run, or with `unsafe` another writer; ERR_CLOCK; ERR_DAMAGE: something that snapshots may
+ * need cannot be read, nothing was removed after that was found. *ret is filled in as far as the run went.
+ */
+int maintain_full(struct repo *r, const struct maintain_opts *o, struct maintain_result *ret, struct err *e);
+
+/* ---- maintain-mark.c: what snapshots need ---- */
+
+struct id_set;
+struct maintain_mark {
+    struct repo *r;
+    const struct mover_cancel *cancel;
+    struct id_set *used, *objects; /* contents; objects seen */
+    uint64_t snapshots, incomplete;
+    int64_t checkpoint_ns; /* of the newest incomplete snapshot; INT64_MIN: none */
+};
+/* ERR_INTERRUPTED (-ECANCELED) if it was requested. */
+int maintain_stopped(const struct mover_cancel *c, struct err *e);
+/* Adds the contents of all snapshots that exist now. ERR_DAMAGE: one of them cannot be read or understood. */
+int maintain_mark(struct maintain_mark *m, struct err *e);
+
+#endif

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * maintenance.h - what clients that maintain a repository agree on: who does it, what was done when, and what may be
+ * done next (Kopia repository format, section 14)
+ *
+ * The history of runs is state that safety depends on: entries of an index are dropped, and packs deleted, by the times
+ * of earlier runs, of whichever client. A document is kept as JSON, so that members of other clients survive.
+ */
+#ifndef SNAPFERRY_REPO_MAINTENANCE_H
+#define SNAPFERRY_REPO_MAINTENANCE_H
+
+#include "repo/manifest.h"
+
+/* Delays before what is no longer needed is removed; nanoseconds. */
+struct maintenance_safety {
+    int64_t content_age;       /* before an unreferenced content is marked deleted */
+    int64_t gc_margin;         /* between the two collections that must both find it unreferenced */
+    int64_t drop_margin;       /* before the first of them */
+    int64_t pack_age;          /* before an unreferenced pack is deleted */
+    int64_t session_age;       /* since the last sign of life of the session that wrote it */
+    int64_t rewrite_to_delete; /* from rewriting contents to deleting packs */
+    bool two_collections;      /* false: one is enough */
+};
+extern const struct maintenance_safety maintenance_safety_full, maintenance_safety_none;
+
+enum maintenance_task { MAINT_SNAPSHOT_GC, MAINT_DROP_DELETED, MAINT_DELETE_BLOBS, MAINT_CLEANUP_LOGS, MAINT_TASKS };
+/* "snapshot-gc", as in the history. */
+const char *maintenance_task_name(enum maintenance_task t);
+
+/* Who maintains, and how often. */
+struct maintenance_params {
+    bool present;                             /* false: no client has written them yet */
+    char owner[512];                          /* "USER@HOST", "": nobody */
+    int64_t quick_ns, full_ns;                /* intervals; 0: disabled */
+    int64_t log_bytes, log_count, log_age_ns; /* what is kept of the logs of clients */
+    int64_t taken_ns; /* when one of us became the owner by maintenance_take(); INT64_MIN: was not taken */
+};
+/* Of the newest manifest of type "maintenance". ERR_DAMAGE: malformed. */
+int maintenance_params_load(struct repo *r, struct maintenance_params *ret, struct err *e);
+/* Makes `owner` the owner, in a session of its own. All other parameters stay, or get Kopia's defaults. */
+int maintenance_take(struct repo *r, const char *owner, struct err *e);
+
+/* The schedule with the history. */
+struct maintenance_schedule {
+    json_t *doc;       /* object */
+    int64_t mtime_ns;  /* of the blob, by the storage's clock; INT64_MIN: there was none */
+    uint8_t nonce[12]; /* of the blob: differs each time it is stored, by whomever */
+};
+/* A missing blob is an empty schedule. ERR_DAMAGE: cannot be read, or has a malformed history. */
+int maintenance_load(struct repo *r, struct maintenance_schedule *ret, struct err *e);
+/* -ESTALE (ERR_BUSY): another client has stored a schedule since it was loaded or stored here, so it runs maintenance.
+ */
+int maintenance_current(struct repo *r, const struct maintenance_schedule *s, struct err *e);
+/* Stores it if it is current; mtime_ns becomes the storage's time. */
+int maintenance_store(struct repo *r, struct maintenance_schedule *s, struct err *e);
+void maintenance_clear(struct maintenance_schedule *s);
+/* Adds a run to the history, of which the newest 50 of each task are kept. `error`: NULL if it succeeded. */
+int maintenance_note(struct maintenance_schedule *s, enum maintenance_task t, int64_t start_ns, int64_t end_ns,
+                     const char *error, struct err *e);
+/* Advances the time of the next quick maintenance, and with `full` of the next full one. */
+int maintenance_next(struct maintenance_schedule *s, const struct maintenance_params *p, bool full, int64_t now_ns,
+                     struct err *e);
+
+/*
+ * The gates. Pure: histories in, times out.
+ *
+ * maintenance_drop_time(): contents that were marked deleted at or before this time may be dropped from the index;
+ * INT64_MIN: none. Runs that start after `now_ns` are ignored: a clock was wrong.
+ * maintenance_delete_time(): from when on packs may be deleted; INT64_MIN: at any time.
+ */
+int64_t maintenance_drop_time(const json_t *schedule, const struct maintenance_safety *s, int64_t now_ns);
+int64_t maintenance_delete_time(const json_t *schedule, const struct maintenance_safety *s);
+/* From when on a collection can drop what was marked deleted at `marked_ns`. *runs: how many more collections that
+ * takes, 1 or 2 (the first finds it unneeded again). */
+int64_t maintenance_drop_from(const json_t *schedule, const struct maintenance_safety *s, int64_t marked_ns,
+                              unsigned *runs);
+
+#endif

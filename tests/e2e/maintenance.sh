@@ -1,0 +1,154 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# Maintenance of a repository (E-05, CF-40, CF-41, CF-42): space comes back in the third run and not before, nothing
+# that a snapshot needs is lost, whatever the run is interrupted by and whoever writes meanwhile.
+. "$(dirname "$0")/../lib.sh"
+R=$WORK/repo
+m() { sf "$R" maintenance --full --node-name n1 "$@"; }
+age() { "$TOOLS/age_repository" "${2-$R}" "$WORK/password" "$1"; }
+bytes() { find "$R/p" -type f -printf '%s\n' | awk '{ s += $1 } END { print s + 0 }'; }
+state() { find "$1" -type f | LC_ALL=C sort | xargs sha256sum | sha256sum; }
+take() { sf "${3-$R}" backup "$WORK/$1" --as "$1@h:/$2" --quiet; }
+sf "$R" repo create --quiet --node-name n1
+random_file "$WORK/a" 9000000 1
+random_file "$WORK/b" 12000000 2
+take a v && take b v
+full=$(bytes)
+
+# What it says before, and that it only says it.
+sf "$R" snapshot delete latest --as b@h:/v --force --quiet
+before=$(state "$R")
+out=$(m --dry-run --explain 2>&1)
+check "a young content is kept for 24 hours" \
+    grep -qE '11.4 MiB in [0-9]+ contents that no snapshot needs, younger' <<<"$out"
+same "a dry run changes nothing" "$(state "$R")" "$before"
+age 25
+before=$(state "$R")
+same "what the next run does" "$(m --dry-run --json | tail -n 1 |
+    jq -c '[.dryRun, .marked.bytes > 12000000, .deletedPacks.count]')" '[true,true,0]'
+expect "another node does not" 20 'belongs to snapferry-maintenance@n1' -- sf "$R" maintenance --full --node-name n2
+same "nothing was changed" "$(state "$R")" "$before"
+
+# Three runs, a day apart: marked, found unneeded again, dropped and deleted.
+out=$(m --explain 2>&1)
+check "the first run marks" grep -qE '^Marked deleted +[0-9]+ contents, 11.4 MiB' <<<"$out"
+check "and says when it is freed" \
+    grep -q 'marked deleted just now: until the second full maintenance from now' <<<"$out"
+same "no byte came back" "$(bytes)" "$full"
+same "at once again: nothing" \
+    "$(m --json | tail -n 1 | jq -c '[.marked.count, .dropped.count, .deletedPacks.count]')" '[0,0,0]'
+cp -a "$R" "$WORK/marked"
+age 25
+out=$(m --explain 2>&1)
+check "the second one waits" grep -q 'marked deleted earlier: until the next full maintenance' <<<"$out"
+same "still no byte" "$(bytes)" "$full"
+cp -a "$R" "$WORK/second"
+age 3
+same "3 hours later, neither" "$(m --json | result dropped.count)$(bytes)" "0$full"
+rm -rf "$R" && cp -a "$WORK/second" "$R"
+age 25
+cp -a "$R" "$WORK/third"
+out=$(m 2>&1)
+check "the third one frees" grep -qE '^Freed 11.4 MiB of' <<<"$out"
+check "really" [ "$(bytes)" -lt $((full - 12000000)) ]
+check "the rest is whole" sf "$R" verify --quiet
+check "and is restored" sf "$R" restore latest "$WORK/out" --quiet
+check "as it was" cmp "$WORK/a" "$WORK/out"
+
+# Killed anywhere: the next run completes it, and nothing is lost in between.
+for at in maintenance-begun maintenance-recorded:2 maintenance-dropped maintenance-pack-deleted; do
+    rm -rf "$R" && cp -a "$WORK/third" "$R"
+    expect "killed at $at" 137 -- env SNAPFERRY_CRASH_AT=$at "$SNAPFERRY" -r "$R" --password-file "$WORK/password" \
+        maintenance --full --node-name n1
+    case $at in *dropped | *deleted) check "whole, killed at $at" sf "$R" verify --quiet ;; esac
+    check "run again after $at" m --quiet
+    same "freed after $at" "$(( $(bytes) < full - 12000000 ))" 1
+    check "whole after $at" sf "$R" verify --quiet
+done
+
+# A client whose view of the index is old refers to contents that were just marked: they are stored again.
+late() { # what a writer adds that has not seen the marks
+    rm -rf "$WORK/other" && cp -a "$WORK/clean" "$WORK/other"
+    take b v "$WORK/other"
+    (cd "$WORK/other" && find . -type f -newer "$WORK/stamp" ! -name 'kopia.*') |
+        while read -r f; do mkdir -p "$R/${f%/*}" && cp -an "$WORK/other/$f" "$R/$f"; done
+}
+rm -rf "$R" && sf "$R" repo create --quiet --node-name n1
+take a v && take b v
+sf "$R" snapshot delete latest --as b@h:/v --force --quiet
+age 25
+cp -a "$R" "$WORK/clean"
+touch "$WORK/stamp"
+check "marked" m --quiet
+for at in "" maintenance-marking maintenance-marked; do
+    if [ "$at" ]; then
+        rm -rf "$R" && cp -a "$WORK/clean" "$R"
+        expect "killed at $at" 137 -- env SNAPFERRY_CRASH_AT=$at "$SNAPFERRY" -r "$R" --password-file \
+            "$WORK/password" maintenance --full --node-name n1
+    fi
+    late
+    check "the late snapshot is whole${at:+, $at}" sf "$R" verify --quiet
+    for i in 1 2 3; do
+        age 25
+        [ $i != 1 ] || restored=$(m --json | result restored.count)
+        [ $i = 1 ] || m --quiet
+    done
+    [ "$at" = maintenance-marking ] || check "stored again${at:+, $at}" [ "${restored:-0}" -gt 0 ]
+    check "whole for good${at:+, $at}" sf "$R" verify --quiet
+done
+check "the late one is restored" sf "$R" restore latest --as b@h:/v "$WORK/out-b" --quiet
+check "as it was, too" cmp "$WORK/b" "$WORK/out-b"
+
+# Backups at the same time, and a second maintenance.
+sf "$R" snapshot delete latest --as b@h:/v --force --quiet
+for i in 1 2; do random_file "$WORK/c$i" 8000000 $((10 + i)); done
+for i in 1 2; do
+    age 25
+    take b "w$i" & one=$!
+    take "c$i" v & two=$!
+    m --quiet >"$WORK/m1" 2>&1 & three=$!
+    m --quiet >"$WORK/m2" 2>&1
+    wait $one && wait $two && pass "backups while it runs" || fail "backups while it runs"
+    wait $three
+done
+check "all is whole" sf "$R" verify --quiet
+check "a volume of then is restored" sf "$R" restore latest --as b@h:/w2 "$WORK/out-w" --quiet
+check "byte by byte" cmp "$WORK/b" "$WORK/out-w"
+
+# Doubt: an index blob that is gone, or cannot be read, a snapshot that cannot be understood.
+for i in 1 2 3; do age 120; m --quiet; done
+take a doubt
+age 25
+cp -a "$R" "$WORK/whole"
+newest=$(find "$R"/x/n* -type f -printf '%T@ %p\n' | sort -n | tail -n 1 | cut -d' ' -f2-)
+mv "$newest" "$WORK/lost"
+expect "an index blob is missing" 15 'nothing is removed|its index may have been lost' -- m
+packs() { find "$1/p" "$1/q" -type f | wc -l; }
+same "no pack was deleted" "$(packs "$R")" "$(packs "$WORK/whole")"
+mv "$WORK/lost" "$newest"
+check "it is back" m --quiet
+printf 'x' | dd of="$newest" bs=1 seek=40 conv=notrunc status=none
+rm -rf "$CACHE"
+expect "an index blob is damaged" 15 'index' -- m
+
+# Without delays: only while nobody writes.
+rm -rf "$R" "$CACHE" && cp -a "$WORK/marked" "$R"
+take c1 v
+sf "$R" snapshot delete latest --as c1@h:/v --force --quiet
+expect "with a marker" 14 'younger than 96 hours' -- env SNAPFERRY_CRASH_AT=marker-put sh -c \
+    "'$SNAPFERRY' -r '$R' --password-file '$WORK/password' backup '$WORK/c2' --as c2@h:/v --quiet
+    exec env -u SNAPFERRY_CRASH_AT '$SNAPFERRY' -r '$R' --password-file '$WORK/password' maintenance --full \
+        --safety=none --node-name n1"
+check "the killed one is adopted" take c2 v
+out=$(m --safety=none 2>&1)
+check "without delays" grep -q 'safety=none: data of backups that run now' <<<"$out"
+check "it frees in one run" grep -qE '^Freed 1[0-9]\.[0-9] MiB of' <<<"$out"
+check "all that is left is whole" sf "$R" verify --quiet
+
+# The owner.
+expect "taken over" 0 'belongs to snapferry-maintenance@n2 now' -- sf "$R" maintenance --take-ownership --node-name n2
+expect "runs later" 14 'less than 30 minutes ago' -- sf "$R" maintenance --full --node-name n2
+expect "not here any more" 20 'belongs to snapferry-maintenance@n2' -- m
+sf "$WORK/v1" repo create --quiet --format-version 1
+expect "without epochs" 13 'has no epochs' -- sf "$WORK/v1" maintenance --full --node-name n1
+finish
