@@ -660,3 +660,24 @@ int index_set_each_all(struct index_set *x, index_all_fn *fn, void *arg, struct 
     view_put(x, v);
     return r;
 }
+
+int index_set_merge(struct index_set *x, const struct blob_info *blobs, size_t n, index_all_fn *fn, void *arg,
+                    struct err *e)
+{
+    const struct epoch_state st = {.watermark = INT64_MIN, .blobs = (struct blob_info *)(uintptr_t)blobs, .n_blobs = n};
+    struct view *v = view_new(n);
+    if (!v)
+        return err_nomem(e);
+    pthread_mutex_lock(&x->refresh);
+    int r = build_view(x, &st, v, e);
+    pthread_mutex_unlock(&x->refresh);
+    if (r == 0)
+        r = each_in_view(x, v, false, fn, arg, e);
+    view_put(x, v);
+    return r;
+}
+
+int index_set_check_blob(struct index_set *x, const struct blob_info *blob, struct err *e)
+{
+    return index_cache_check(&x->cache, blob, e);
+}

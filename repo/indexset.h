@@ -53,6 +53,13 @@ enum index_standing { INDEX_WINNER, INDEX_HIDDEN, INDEX_LOSER };
 typedef int index_all_fn(const struct index_entry *entry, enum index_standing standing, void *arg);
 int index_set_each_all(struct index_set *x, index_all_fn *fn, void *arg, struct err *e);
 
+/* The same for given index blobs, whatever the view: only the entries that stand among them, none of them hidden.
+ * -ENOENT: one of them is gone. */
+int index_set_merge(struct index_set *x, const struct blob_info *blobs, size_t n, index_all_fn *fn, void *arg,
+                    struct err *e);
+/* Reads one index blob from the store, whatever is in the cache. ERR_DAMAGE; -ENOENT. */
+int index_set_check_blob(struct index_set *x, const struct blob_info *blob, struct err *e);
+
 /*
  * Reads every index blob that a new client would load from the store, whatever is in the cache, and calls fn for each
  * one that is damaged (`why` says how). fn's non-zero return ends it and is returned. `stop` may be NULL. Other errors

@@ -33,9 +33,10 @@ const struct maintenance_safety maintenance_safety_none = {.two_collections = fa
 const char *maintenance_task_name(enum maintenance_task t)
 {
     static const char *const names[MAINT_TASKS] = {
-        [MAINT_SNAPSHOT_GC] = "snapshot-gc",
-        [MAINT_DROP_DELETED] = "full-drop-deleted-content",
-        [MAINT_DELETE_BLOBS] = "full-delete-blobs",
+        [MAINT_SNAPSHOT_GC] = "snapshot-gc",        [MAINT_DROP_DELETED] = "full-drop-deleted-content",
+        [MAINT_DELETE_BLOBS] = "full-delete-blobs", [MAINT_SINGLE_EPOCH] = "compact-single-epoch",
+        [MAINT_ADVANCE_EPOCH] = "advance-epoch",    [MAINT_RANGE] = "generate-epoch-range-index",
+        [MAINT_MARKERS] = "cleanup-epoch-markers",  [MAINT_SUPERSEDED] = "delete-superseded-epoch-indexes",
         [MAINT_CLEANUP_LOGS] = "cleanup-logs",
     };
     return names[t];

@@ -23,7 +23,18 @@ struct maintenance_safety {
 };
 extern const struct maintenance_safety maintenance_safety_full, maintenance_safety_none;
 
-enum maintenance_task { MAINT_SNAPSHOT_GC, MAINT_DROP_DELETED, MAINT_DELETE_BLOBS, MAINT_CLEANUP_LOGS, MAINT_TASKS };
+enum maintenance_task {
+    MAINT_SNAPSHOT_GC,
+    MAINT_DROP_DELETED,
+    MAINT_DELETE_BLOBS,
+    MAINT_SINGLE_EPOCH,
+    MAINT_ADVANCE_EPOCH,
+    MAINT_RANGE,
+    MAINT_MARKERS,
+    MAINT_SUPERSEDED,
+    MAINT_CLEANUP_LOGS,
+    MAINT_TASKS
+};
 /* "snapshot-gc", as in the history. */
 const char *maintenance_task_name(enum maintenance_task t);
 

@@ -19,6 +19,14 @@ static json_t *time_json(int64_t ns, bool known)
     return json_string(known ? time_text(ns / NS_PER_S * NS_PER_S, text) : "");
 }
 
+static json_t *index_json(const struct epoch_tidied *t)
+{
+    return json_pack("{s:I, s:I, s:b, s:b, s:I, s:I, s:I}", "writeEpoch", (json_int_t)t->write_epoch, "epochsCompacted",
+                     (json_int_t)t->compacted, "advanced", (int)t->advanced, "rangeCompacted", (int)t->ranged,
+                     "markersDeleted", (json_int_t)t->markers, "blobsDeleted", (json_int_t)t->superseded,
+                     "bytesDeleted", (json_int_t)t->bytes);
+}
+
 static json_t *result_json(const struct options *o, const struct maintain_result *r, bool ok)
 {
     const bool drops = r->watermark_ns != INT64_MIN, waits = r->waiting.n > 0 || r->marked.n > 0;
@@ -31,16 +39,16 @@ static json_t *result_json(const struct options *o, const struct maintain_result
         time_json(r->unknown_until_ns, r->unknown.n), "trappedBytes", (json_int_t)r->trapped, "deletePacksFrom",
         time_json(r->delete_from_ns, r->delete_from_ns != INT64_MIN));
     return json_pack("{s:s, s:s, s:b, s:b, s:b, s:o, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:I, s:o, "
-                     "s:I, s:o, s:f}",
-                     "type", "result", "verb", "maintenance", "ok", (int)ok, "full", 1, "dryRun", (int)o->dry_run,
-                     "started", time_json(r->started_ns, true), "snapshots", (json_int_t)r->snapshots,
+                     "s:o, s:I, s:o, s:f}",
+                     "type", "result", "verb", "maintenance", "ok", (int)ok, "full", (int)o->full, "dryRun",
+                     (int)o->dry_run, "started", time_json(r->started_ns, true), "snapshots", (json_int_t)r->snapshots,
                      "incompleteSnapshots", (json_int_t)r->incomplete, "used", sum_json(&r->used), "marked",
                      sum_json(&r->marked), "restored", sum_json(&r->restored), "dropped", sum_json(&r->dropped),
                      "droppedUntil", time_json(r->watermark_ns, drops), "packs", sum_json(&r->packs), "deletedPacks",
                      sum_json(&r->deleted), "deletedMarkers", (json_int_t)r->markers.n, "deletedLogs",
-                     sum_json(&r->logs), "damaged", (json_int_t)r->damaged, "kept", kept, "collections",
-                     (json_int_t)r->collections, "nextFull", time_json(r->next_full_ns, r->next_full_ns != INT64_MIN),
-                     "seconds", r->seconds);
+                     sum_json(&r->logs), "damaged", (json_int_t)r->damaged, "kept", kept, "index",
+                     index_json(&r->index), "collections", (json_int_t)r->collections, "nextFull",
+                     time_json(r->next_full_ns, r->next_full_ns != INT64_MIN), "seconds", r->seconds);
 }
 
 static void print_sum(const char *name, const struct maintain_sum *s, const char *what)
@@ -94,9 +102,22 @@ static void explain(const struct options *o, const struct maintain_result *r)
     explain_packs(r);
 }
 
+static void print_index(const struct epoch_tidied *t)
+{
+    printf("Index             write epoch %lld%s, %llu epoch%s compacted%s, %llu superseded blob%s deleted (%s)\n",
+           (long long)t->write_epoch, t->advanced ? " (advanced)" : "", (unsigned long long)t->compacted,
+           t->compacted == 1 ? "" : "s", t->ranged ? ", and a range of them" : "", (unsigned long long)t->superseded,
+           t->superseded == 1 ? "" : "s", text_bytes(t->bytes));
+}
+
 static void print_result(const struct options *o, const struct maintain_result *r)
 {
-    const uint64_t freed = r->deleted.bytes + r->logs.bytes;
+    if (!o->full) {
+        print_index(&r->index);
+        if (o->dry_run)
+            puts("Nothing was changed.");
+        return;
+    }
     printf("Snapshots         %llu", (unsigned long long)r->snapshots);
     if (r->incomplete)
         printf(" (%llu incomplete)", (unsigned long long)r->incomplete);
@@ -109,12 +130,13 @@ static void print_result(const struct options *o, const struct maintain_result *
     print_sum("Packs deleted", &r->deleted, "pack");
     if (r->logs.n)
         print_sum("Logs deleted", &r->logs, "log");
+    print_index(&r->index);
     if (r->damaged)
         printf("DAMAGED           %llu needed contents, marked deleted, cannot be read\n",
                (unsigned long long)r->damaged);
     if (o->explain)
         explain(o, r);
-    printf("%s %s of %s in packs%s.\n", o->dry_run ? "Would free" : "Freed", text_bytes(freed),
+    printf("%s %s of %s in packs%s.\n", o->dry_run ? "Would free" : "Freed", text_bytes(r->deleted.bytes),
            text_bytes(r->packs.bytes), o->dry_run ? "; nothing was changed" : "");
 }
 
@@ -165,9 +187,11 @@ int cli_maintenance(const struct options *o, struct err *e)
             return rc;
     }
     struct maintain_result res;
-    rc = maintain_full(
-        r, &(struct maintain_opts){.owner = owner, .dry_run = o->dry_run, .unsafe = o->unsafe, .cancel = cancel}, &res,
-        e);
+    rc =
+        maintain_run(r,
+                     &(struct maintain_opts){
+                         .owner = owner, .full = o->full, .dry_run = o->dry_run, .unsafe = o->unsafe, .cancel = cancel},
+                     &res, e);
     if (rc < 0)
         return rc;
     if (o->json)

@@ -155,7 +155,13 @@ const struct verb_info verb_table[] = {
      2,
      "restore the volume (or another file) to a block device or file"},
     {VERB_VERIFY, FORM_REPO, {"verify", NULL}, "[SNAPSHOT...]", 0, 10000, "check index, packs and contents for damage"},
-    {VERB_MAINTENANCE, FORM_REPO, {"maintenance", NULL}, "", 0, 0, "free the space of deleted snapshots"},
+    {VERB_MAINTENANCE,
+     FORM_REPO,
+     {"maintenance", NULL},
+     "",
+     0,
+     0,
+     "free the space of deleted snapshots and compact the index"},
 };
 const size_t verb_table_len = sizeof verb_table / sizeof *verb_table;
 _Static_assert(sizeof verb_table / sizeof *verb_table == VERB_COUNT - 1, "one row for each verb");
@@ -267,7 +273,7 @@ const struct option_info option_table[] = {
      "wait until it has ended; the exit code is that of the operation"},
     {OPT_WAIT, "wait", NULL, V(RELOAD), "accepted: a reload is always waited for"},
     {OPT_FULL, "full", NULL, V(ASK_BACKUP), "read all data, including unchanged data"},
-    {OPT_FULL, "full", NULL, V(MAINTENANCE), "free the space of what no snapshot needs"},
+    {OPT_FULL, "full", NULL, V(MAINTENANCE), "also free the space of what no snapshot needs"},
     {OPT_SAFETY, "safety", "LEVEL", V(MAINTENANCE), "full (default), or none: no delays, while nobody else writes"},
     {OPT_TAKE_OWNERSHIP, "take-ownership", NULL, V(MAINTENANCE),
      "make this node the owner of maintenance, and do no more"},

@@ -563,8 +563,8 @@ static int check_together(const struct options *o, struct err *e)
     if (o->new_target && (o->differential || o->ranged))
         return err_set(e, ERR_USAGE, EINVAL, "--new and %s are mutually exclusive",
                        o->differential ? "--differential" : "--offset or --length");
-    if (o->verb == VERB_MAINTENANCE && !o->full && !o->take_ownership)
-        return err_set(e, ERR_USAGE, EINVAL, "maintenance requires --full or --take-ownership");
+    if (o->unsafe && !o->full)
+        return err_set(e, ERR_USAGE, EINVAL, "--safety=none requires --full");
     if (o->take_ownership && (o->full || o->dry_run || o->explain))
         return err_set(e, ERR_USAGE, EINVAL, "--take-ownership and --%s are mutually exclusive",
                        o->full      ? "full"

@@ -70,7 +70,7 @@ static int begin(struct run *m, struct err *e)
     m->started_ns = before;
     if (m->o->dry_run)
         return 0;
-    int rc = maintenance_next(&m->schedule, &m->params, true, before, e);
+    int rc = maintenance_next(&m->schedule, &m->params, m->o->full, before, e);
     if (rc == 0)
         rc = maintenance_store(m->r, &m->schedule, e);
     if (rc < 0)
@@ -431,7 +431,8 @@ static uint64_t collections(const json_t *schedule)
     return n;
 }
 
-static int run_tasks(struct run *m, struct err *e)
+/* Frees space. */
+static int run_full(struct run *m, struct err *e)
 {
     int64_t late_s;
     int rc = task_begin(m, e);
@@ -459,9 +460,33 @@ static int run_tasks(struct run *m, struct err *e)
         rc = run_delete(m, late_s, e);
         rc = task_end(m, MAINT_DELETE_BLOBS, rc, e);
     }
-    if (rc == 0)
+    return rc;
+}
+
+static int run_tasks(struct run *m, struct err *e)
+{
+    static const struct {
+        enum maintenance_task task;
+        int (*fn)(struct repo *r, bool dry_run, struct epoch_tidied *ret, struct err *e);
+        bool full_only;
+    } index[] = {{MAINT_SINGLE_EPOCH, tidy_single_epochs, false},
+                 {MAINT_ADVANCE_EPOCH, tidy_advance, false},
+                 {MAINT_RANGE, tidy_range, true},
+                 {MAINT_MARKERS, tidy_markers, true},
+                 {MAINT_SUPERSEDED, tidy_superseded, true}};
+    int rc = m->o->full ? run_full(m, e) : 0;
+    for (size_t i = 0; i < sizeof index / sizeof *index && rc == 0; i++) {
+        if (index[i].full_only && !m->o->full)
+            continue;
         rc = task_begin(m, e);
-    if (rc < 0)
+        if (rc == 0) {
+            rc = index[i].fn(m->r, m->o->dry_run, &m->ret->index, e);
+            rc = task_end(m, index[i].task, rc, e);
+        }
+    }
+    if (rc == 0 && m->o->full)
+        rc = task_begin(m, e);
+    if (rc < 0 || !m->o->full)
         return rc;
     rc = clean_logs(m, e);
     return task_end(m, MAINT_CLEANUP_LOGS, rc, e);
@@ -476,7 +501,7 @@ static void run_clear(struct run *m)
     free(m->markers);
 }
 
-int maintain_full(struct repo *r, const struct maintain_opts *o, struct maintain_result *ret, struct err *e)
+int maintain_run(struct repo *r, const struct maintain_opts *o, struct maintain_result *ret, struct err *e)
 {
     const double began = mono_s();
     CLEANUP_CLOSE int lock = -1;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * maintain.h - full maintenance: what no snapshot needs is marked deleted, later dropped from the index, and its packs
- * are deleted (Kopia repository format, section 14)
+ * maintain.h - maintenance: what no snapshot needs is marked deleted, later dropped from the index, and its packs are
+ * deleted; the index is compacted (Kopia repository format, sections 9 and 14)
  *
  * A run is judged by one view: the start time is the storage's time of the schedule blob after it was stored; then
  * session markers, index and packs are read, in this order, and all snapshots are walked. Nothing is removed by what an
@@ -12,10 +12,12 @@
 #define SNAPFERRY_DAEMON_MOVER_MAINTAIN_H
 
 #include "daemon/mover/mover.h"
+#include "repo/epoch-tidy.h"
 #include "repo/maintenance.h"
 
 struct maintain_opts {
     const char *owner; /* "USER@HOST": this client */
+    bool full;         /* also free space; else only the index is tidied */
     bool dry_run;      /* nothing is written */
     bool unsafe;       /* no delays: nobody else uses the repository */
     struct mover_progress *progress;
@@ -56,16 +58,17 @@ struct maintain_result {
     uint64_t damaged;            /* contents that are needed, marked deleted and cannot be read */
     struct maintain_sum markers; /* session markers deleted */
     struct maintain_sum logs;    /* log blobs deleted */
+    struct epoch_tidied index;   /* epochs advanced and compacted, index blobs deleted */
     int64_t next_full_ns;        /* INT64_MIN: not scheduled */
     double seconds;
 };
 
 /*
- * One full maintenance. ERR_PERMISSION (-EPERM): another client owns maintenance; ERR_FORMAT: a repository without
+ * One run. ERR_PERMISSION (-EPERM): another client owns maintenance; ERR_FORMAT: a repository without
  * epochs; ERR_BUSY: another run, or with `unsafe` another writer; ERR_CLOCK; ERR_DAMAGE: something that snapshots may
  * need cannot be read, nothing was removed after that was found. *ret is filled in as far as the run went.
  */
-int maintain_full(struct repo *r, const struct maintain_opts *o, struct maintain_result *ret, struct err *e);
+int maintain_run(struct repo *r, const struct maintain_opts *o, struct maintain_result *ret, struct err *e);
 
 /* ---- maintain-mark.c: what snapshots need ---- */
 

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "tests/unit/test.h"
 
+#include "base/time.h"
 #include "repo/epoch-parts.h"
+#include "repo/epoch-tidy.h"
 #include "repo/epoch-test.h"
 #include "repo/epoch.h"
 #include "repo/index.h"
@@ -173,6 +175,87 @@ static void states(void **state)
 {
     (void)state;
     assert_int_equal(each_vector("epoch-state.jsonl", state_vector), 29);
+}
+
+/* ---- what maintenance does with them ---- */
+
+static void assert_names(const struct blob_info *b, size_t n, json_t *want, const char *what)
+{
+    if (n != json_array_size(want))
+        fail_msg("%s: %zu blobs, not %zu", what, n, json_array_size(want));
+    for (size_t i = 0; i < n; i++)
+        assert_string_equal(b[i].name, json_string_value(json_array_get(want, i)));
+}
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(((const struct blob_info *)a)->name, ((const struct blob_info *)b)->name);
+}
+
+/* A compaction: its inputs and the beginning of its names. */
+static void assert_compaction(json_t *want, struct blob_info *in, size_t n, const char *prefix, const char *what)
+{
+    json_t *first = json_array_get(want, 0);
+    if (!first != !n)
+        fail_msg("%s: %zu blobs to compact", what, n);
+    if (!n)
+        return;
+    qsort(in, n, sizeof *in, by_text);
+    assert_names(in, n, json_object_get(first, "inputs"), what);
+    assert_string_equal(prefix, str(first, "outputPrefix"));
+}
+
+static void tidy_vector(json_t *v)
+{
+    const struct epoch_params p = {.enabled = true,
+                                   .refresh_ns = 20 * NS_PER_MIN,
+                                   .cleanup_margin_ns = 4 * NS_PER_H,
+                                   .min_duration_ns = 24 * NS_PER_H,
+                                   .full_checkpoint = 7,
+                                   .advance_count = 20,
+                                   .advance_bytes = 10 << 20};
+    const char *what = str(v, "name");
+    json_t *list = json_object_get(v, "blobs");
+    size_t n = json_array_size(list), k = 0;
+    struct blob_info *b = calloc(n + 1, sizeof *b), *got = NULL;
+    assert_non_null(b);
+    for (size_t i = 0; i < n; i++) {
+        json_t *x = json_array_get(list, i);
+        snprintf(b[i].name, sizeof b[i].name, "%s", str(x, "blob"));
+        b[i].length = (uint64_t)num(x, "length");
+        b[i].mtime_ns =
+            (int64_t)(json_number_value(json_object_get(x, "hours")) * 3600e9 + 0.5) + INT64_C(1777593600) * NS_PER_S;
+    }
+    struct err e = ERR_INIT;
+    struct epoch_listing l;
+    char prefix[64];
+    assert_ok(epoch_listing_make(&l, b, n, &e), &e);
+    assert_int_equal(l.write_epoch, num(v, "writeEpoch"));
+    json_t *w = json_object_get(v, "watermark");
+    assert_int_equal(l.watermark, json_is_null(w) ? INT64_MIN : json_integer_value(w));
+    if (epoch_advance_due(&l, &p) != json_is_array(json_object_get(v, "advance")))
+        fail_msg("%s: advance", what);
+    int64_t epoch = epoch_single_due(&l, &got, &k, &e);
+    snprintf(prefix, sizeof prefix, "xs%lld_", (long long)epoch);
+    assert_compaction(json_object_get(v, "compactSingle"), got, k, prefix, what);
+    free(got);
+    epoch = epoch_range_due(&l, &p, &got, &k, &e);
+    snprintf(prefix, sizeof prefix, "xr%lld_%lld_", (long long)l.first, (long long)epoch);
+    assert_compaction(json_object_get(v, "range"), got, k, prefix, what);
+    free(got);
+    assert_ok(epoch_old_markers(&l, &p, &got, &k, &e), &e);
+    assert_names(got, k, json_object_get(v, "cleanupMarkersDeletes"), what);
+    free(got);
+    assert_ok(epoch_superseded(&l, &p, &got, &k, &e), &e);
+    assert_names(got, k, json_object_get(v, "cleanupSupersededDeletes"), what);
+    free(got);
+    epoch_listing_clear(&l);
+}
+
+static void tidies(void **state)
+{
+    (void)state;
+    assert_int_equal(each_vector("epoch-state.jsonl", tidy_vector), 29);
 }
 
 static void select_names(const char *const *in, const char *const *want)
@@ -578,6 +661,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names),
         cmocka_unit_test(states),
+        cmocka_unit_test(tidies),
         cmocka_unit_test(corners),
         cmocka_unit_test(plain_write),
         cmocka_unit_test(epoch_advances_between_shards),

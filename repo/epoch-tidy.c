@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "repo/epoch-tidy.h"
+
+#include "base/bytes.h"
+#include "base/cleanup.h"
+#include "base/crash.h"
+#include "base/time.h"
+#include "repo/item.h"
+#include "repo/marker.h"
+#include "repo/repo-impl.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SHARD 131072 /* entries of a compacted blob */
+
+/* ---- listing ---- */
+
+struct listed {
+    struct blob_info *b;
+    size_t n;
+    struct err *e;
+};
+
+static int blob_listed(const struct blob_info *info, void *arg)
+{
+    struct listed *l = arg;
+    if ((l->n & (l->n - 1)) == 0) {
+        void *p = realloc(l->b, (l->n ? 2 * l->n : 1) * sizeof *l->b);
+        if (!p)
+            return err_nomem(l->e);
+        l->b = p;
+    }
+    l->b[l->n++] = *info;
+    return 0;
+}
+
+static int list_index(struct repo *r, struct epoch_listing *ret, struct err *e)
+{
+    struct listed l = {.e = e};
+    int rc = blobs_list(r->blobs, "x", blob_listed, &l, e);
+    if (rc < 0) {
+        free(l.b);
+        return rc;
+    }
+    return epoch_listing_make(ret, l.b, l.n, e);
+}
+
+/* ---- comparing ---- */
+
+/* Two merges that give the same entries in the same order have the same digest. */
+struct digest {
+    uint64_t a, b, count;
+    struct repo *r;
+    struct err *e;
+};
+
+static void mix(struct digest *d, const void *data, size_t len)
+{
+    const uint8_t *p = data;
+    for (size_t i = 0; i < len; i++) {
+        d->a = (d->a ^ p[i]) * UINT64_C(1099511628211);
+        d->b = (d->b + p[i] + 1) * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    }
+}
+
+static void digest_entry(struct digest *d, const struct index_entry *x)
+{
+    const uint64_t numbers[] = {x->offset,
+                                x->packed,
+                                x->length,
+                                x->compression,
+                                (uint64_t)x->time,
+                                (uint64_t)x->deleted << 32 | (uint64_t)x->format_version << 16 | x->key_id,
+                                (uint64_t)(uint8_t)x->id.prefix << 8 | x->id.len};
+    mix(d, numbers, sizeof numbers);
+    mix(d, x->id.hash, x->id.len);
+    mix(d, x->pack, strlen(x->pack) + 1);
+    d->count++;
+}
+
+static int digest_merged(const struct index_entry *x, enum index_standing standing, void *arg)
+{
+    struct digest *d = arg;
+    (void)standing;
+    digest_entry(d, x);
+    return d->count & 0xfff ? 0 : blobs_stopped(d->r->blobs, d->e);
+}
+
+static int digest_blobs(struct repo *r, const struct blob_info *b, size_t n, struct digest *ret, struct err *e)
+{
+    *ret = (struct digest){.a = UINT64_C(14695981039346656037), .r = r, .e = e};
+    return index_set_merge(r->index, b, n, digest_merged, ret, e);
+}
+
+static bool digest_equal(const struct digest *x, const struct digest *y)
+{
+    return x->a == y->a && x->b == y->b && x->count == y->count;
+}
+
+/* ---- compacting ---- */
+
+struct compaction {
+    struct repo *r;
+    const char *prefix; /* "xs12_" */
+    char suffix[64];
+    uint64_t total;
+    size_t shards, done;
+    char (*names)[BLOB_NAME_MAX + 1];
+    struct index_entry *batch;
+    size_t n;
+    struct digest in, out;
+    struct err *e;
+};
+
+/* What a reader will find in the table. */
+static int digest_table(struct compaction *c, const uint8_t *data, size_t len)
+{
+    struct index_table t;
+    struct index_entry x;
+    int rc = index_parse(&t, data, len, c->e);
+    for (uint64_t i = 0; rc == 0 && i < t.count; i++) {
+        rc = index_entry_at(&t, i, &x, c->e);
+        if (rc == 0)
+            digest_entry(&c->out, &x);
+    }
+    return rc;
+}
+
+static int shard_put(struct compaction *c)
+{
+    CLEANUP_FREE uint8_t *data = NULL, *sealed = NULL;
+    char name[BLOB_NAME_MAX + 1];
+    size_t len, sealed_len;
+    if (c->done == c->shards)
+        return err_set(c->e, ERR_GENERIC, 0, "more entries than before while index blobs were compacted");
+    int rc = index_build(c->batch, c->n, repo_format(c->r)->index_version, false, &data, &len, c->e);
+    if (rc == 0)
+        rc = digest_table(c, data, len);
+    if (rc == 0)
+        rc = named_seal(c->r->sealer, "", c->suffix, data, len, name, &sealed, &sealed_len, c->e);
+    if (rc < 0)
+        return rc;
+    /* The last one makes the set complete: from then on clients read it instead of what it replaces. */
+    if (c->done + 1 == c->shards && !digest_equal(&c->in, &c->out))
+        return err_set(c->e, ERR_DAMAGE, EBADMSG, "compacted index blobs differ from what they replace; discarded");
+    char *full = c->names[c->done];
+    if (snprintf(full, BLOB_NAME_MAX + 1, "%s%s", c->prefix, name) > BLOB_NAME_MAX)
+        return err_set(c->e, ERR_GENERIC, ENAMETOOLONG, "name of index blob %s is too long", name);
+    rc = blobs_put(c->r->blobs, full, sealed, sealed_len, c->e);
+    crash_point("maintenance-compacting");
+    c->done += rc == 0;
+    c->n = 0;
+    return rc;
+}
+
+static int compact_entry(const struct index_entry *x, enum index_standing standing, void *arg)
+{
+    struct compaction *c = arg;
+    (void)standing;
+    c->batch[c->n++] = *x;
+    if (c->n < SHARD)
+        return 0;
+    int rc = blobs_stopped(c->r->blobs, c->e);
+    return rc < 0 ? rc : shard_put(c);
+}
+
+/* Merges blobs into one set, deleted entries included. */
+static int compact(struct repo *r, const char *prefix, const struct blob_info *in, size_t n, struct err *e)
+{
+    struct compaction c = {.r = r, .prefix = prefix, .e = e};
+    uint8_t random[8];
+    char hex[17];
+    int rc = digest_blobs(r, in, n, &c.in, e);
+    if (rc == 0)
+        rc = random_bytes(random, sizeof random, e);
+    if (rc < 0 || c.in.count == 0)
+        return rc;
+    c.total = c.in.count;
+    c.shards = (size_t)((c.total + SHARD - 1) / SHARD);
+    c.out = (struct digest){.a = UINT64_C(14695981039346656037)};
+    snprintf(c.suffix, sizeof c.suffix, "s%s-c%zu", hex_encode(hex, random, sizeof random), c.shards);
+    char(*names)[BLOB_NAME_MAX + 1] CLEANUP_FREE = calloc(c.shards, sizeof *names);
+    struct index_entry *batch CLEANUP_FREE = malloc((c.total < SHARD ? c.total : SHARD) * sizeof *batch);
+    if (!names || !batch)
+        return err_nomem(e);
+    c.names = names;
+    c.batch = batch;
+    rc = index_set_merge(r->index, in, n, compact_entry, &c, e);
+    if (rc == 0 && c.n)
+        rc = shard_put(&c);
+    if (rc == 0 && c.done != c.shards)
+        rc = err_set(e, ERR_GENERIC, 0, "fewer entries than before while index blobs were compacted");
+    for (size_t i = 0; rc < 0 && i < c.shards; i++) {
+        struct err ignored = ERR_INIT;
+        if (names[i][0])
+            blobs_delete(r->blobs, names[i], &ignored);
+    }
+    return rc;
+}
+
+int tidy_single_epochs(struct repo *r, bool dry_run, struct epoch_tidied *ret, struct err *e)
+{
+    for (;;) {
+        CLEANUP(epoch_listing_clear) struct epoch_listing l = {0};
+        CLEANUP_FREE struct blob_info *in = NULL;
+        size_t n;
+        char prefix[32];
+        int rc = list_index(r, &l, e);
+        if (rc < 0)
+            return rc;
+        int64_t epoch = epoch_single_due(&l, &in, &n, e);
+        if (epoch < 0)
+            return epoch == -1 && !n ? 0 : (int)epoch;
+        ret->compacted++;
+        if (dry_run)
+            return 0;
+        snprintf(prefix, sizeof prefix, "xs%" PRId64 "_", epoch);
+        rc = compact(r, prefix, in, n, e);
+        if (rc < 0)
+            return err_wrap(e, "epoch %" PRId64 " of the index", epoch);
+    }
+}
+
+int tidy_range(struct repo *r, bool dry_run, struct epoch_tidied *ret, struct err *e)
+{
+    CLEANUP(epoch_listing_clear) struct epoch_listing l = {0};
+    CLEANUP_FREE struct blob_info *in = NULL;
+    size_t n = 0;
+    char prefix[64];
+    int rc = list_index(r, &l, e);
+    if (rc < 0)
+        return rc;
+    int64_t last = epoch_range_due(&l, &repo_format(r)->epochs, &in, &n, e);
+    if (last < 0)
+        return last == -1 ? 0 : (int)last;
+    ret->ranged = true;
+    if (dry_run)
+        return 0;
+    snprintf(prefix, sizeof prefix, "xr%" PRId64 "_%" PRId64 "_", l.first, last);
+    rc = compact(r, prefix, in, n, e);
+    return rc < 0 ? err_wrap(e, "epochs %" PRId64 " to %" PRId64 " of the index", l.first, last) : 0;
+}
+
+int tidy_advance(struct repo *r, bool dry_run, struct epoch_tidied *ret, struct err *e)
+{
+    static const char payload[] = "epoch-marker";
+    CLEANUP(epoch_listing_clear) struct epoch_listing l = {0};
+    char name[32];
+    int rc = list_index(r, &l, e);
+    if (rc < 0)
+        return rc;
+    ret->write_epoch = l.write_epoch;
+    if (!epoch_advance_due(&l, &repo_format(r)->epochs) || l.write_epoch == INT64_MAX)
+        return 0;
+    ret->advanced = true;
+    ret->write_epoch++;
+    if (dry_run)
+        return 0;
+    snprintf(name, sizeof name, "xe%" PRId64, ret->write_epoch);
+    rc = blobs_put(r->blobs, name, payload, sizeof payload - 1, e);
+    crash_point("maintenance-advanced");
+    return rc;
+}
+
+/* ---- deleting ---- */
+
+int tidy_markers(struct repo *r, bool dry_run, struct epoch_tidied *ret, struct err *e)
+{
+    CLEANUP(epoch_listing_clear) struct epoch_listing l = {0};
+    CLEANUP_FREE struct blob_info *old = NULL;
+    size_t n = 0;
+    int rc = list_index(r, &l, e);
+    if (rc == 0)
+        rc = epoch_old_markers(&l, &repo_format(r)->epochs, &old, &n, e);
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        if (!dry_run)
+            rc = blobs_delete(r->blobs, old[i].name, e);
+        ret->markers += rc == 0;
+    }
+    return rc;
+}
+
+/* The compacted set of an epoch, as clients read it. */
+static int set_of_epoch(const struct epoch_listing *l, int64_t epoch, struct blob_info **ret, size_t *n, struct err *e)
+{
+    /* By the rule of clients, from a listing of this epoch's blobs alone. */
+    struct epoch_listing only = {.b = l->b, .n = l->n, .write_epoch = epoch + 2, .first = epoch};
+    const struct epoch_params p = {.full_checkpoint = 0};
+    return epoch_range_due(&only, &p, ret, n, e) < 0 ? -EIO : 0;
+}
+
+/* Every blob of the set is in the store, undamaged, and those to be deleted add nothing to it. */
+static int check_covered(struct repo *r, const struct epoch_listing *l, int64_t epoch, const struct blob_info *old,
+                         size_t n, struct err *e)
+{
+    CLEANUP_FREE struct blob_info *set = NULL, *both = NULL;
+    struct digest alone, together;
+    size_t k = 0;
+    int rc = set_of_epoch(l, epoch, &set, &k, e);
+    for (size_t i = 0; rc == 0 && i < k; i++)
+        rc = set[i].name[1] == 's' ? index_set_check_blob(r->index, &set[i], e) : -EIO;
+    if (rc < 0)
+        return e->cls ? rc : err_set(e, ERR_DAMAGE, EBADMSG, "epoch %" PRId64 " of the index is not compacted", epoch);
+    both = malloc((n + k) * sizeof *both);
+    if (!both)
+        return err_nomem(e);
+    memcpy(both, set, k * sizeof *both);
+    memcpy(both + k, old, n * sizeof *both);
+    rc = digest_blobs(r, set, k, &alone, e);
+    if (rc == 0)
+        rc = digest_blobs(r, both, n + k, &together, e);
+    if (rc == 0 && !digest_equal(&alone, &together)) {
+        err_set(e, ERR_DAMAGE, EBADMSG,
+                "the compacted index of epoch %" PRId64 " lacks entries of the blobs that it replaces", epoch);
+        return err_hint(e, "nothing was deleted; see snapferry-recovery(7)");
+    }
+    return rc;
+}
+
+int tidy_superseded(struct repo *r, bool dry_run, struct epoch_tidied *ret, struct err *e)
+{
+    CLEANUP(epoch_listing_clear) struct epoch_listing l = {0};
+    CLEANUP_FREE struct blob_info *old = NULL;
+    size_t n = 0, end;
+    int rc = list_index(r, &l, e);
+    if (rc == 0)
+        rc = epoch_superseded(&l, &repo_format(r)->epochs, &old, &n, e);
+    for (size_t i = 0; rc == 0 && i < n; i = end) {
+        const int64_t epoch = epoch_of_name(old[i].name);
+        for (end = i; end < n && epoch_of_name(old[end].name) == epoch; end++)
+            ;
+        rc = check_covered(r, &l, epoch, old + i, end - i, e);
+        for (size_t k = i; rc == 0 && k < end; k++) {
+            if (!dry_run)
+                rc = blobs_delete(r->blobs, old[k].name, e);
+            crash_point("maintenance-superseded");
+            ret->superseded += rc == 0;
+            ret->bytes += rc == 0 ? old[k].length : 0;
+        }
+    }
+    return rc;
+}
