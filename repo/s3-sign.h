@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* s3-sign.h - AWS signature version 4 of requests to S3, and the keys that make it. No state; any thread. */
+#ifndef SNAPFERRY_REPO_S3_SIGN_H
+#define SNAPFERRY_REPO_S3_SIGN_H
+
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define S3_UNSIGNED "UNSIGNED-PAYLOAD"
+#define S3_DATE 17 /* "20130524T000000Z" */
+#define S3_AUTHORIZATION 1024
+
+struct s3_keys {
+    char access[129], secret[257];
+    char token[4097]; /* session token, "" if there is none */
+};
+
+/* From a file, or "cred:NAME", with the lines `access-key = `, `secret-key = ` and, optional, `session-token = `; empty
+ * lines and lines that begin with # do not count. Who may read the file: as password_read(). On failure *ret is wiped.
+ */
+int s3_keys_read(struct s3_keys *ret, const char *file, bool insecure, struct err *e);
+void s3_keys_wipe(struct s3_keys *k);
+
+struct s3_header {
+    const char *name, *value; /* lower-case; without white space at either end */
+};
+
+struct s3_request {
+    const char *method, *region;
+    const char *path;                /* encoded, begins with a slash */
+    const char *query;               /* encoded and sorted, "" or "a=b&c="; without the question mark */
+    const struct s3_header *headers; /* to be signed, sorted by name: at least host and x-amz-date */
+    size_t n_headers;
+    const char *payload_hash; /* hex SHA-256 of the body, or S3_UNSIGNED */
+    const char *date;         /* s3_date() */
+};
+
+/* The value of x-amz-date. */
+char *s3_date(char out[S3_DATE], int64_t ns);
+/* The value of the header Authorization. */
+int s3_sign(char out[S3_AUTHORIZATION], const struct s3_request *q, const struct s3_keys *k, struct err *e);
+/* Encodes all but the unreserved characters of RFC 3986 and, in a path, slashes. 0, or -ENAMETOOLONG. */
+int s3_encode(char *out, size_t cap, const char *text, bool path);
+
+#endif
