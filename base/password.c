@@ -81,12 +81,12 @@ static ssize_t read_upto(int fd, char *buf)
 }
 
 /* Checks and strips what was read. */
-static int take_password(char **ret, const char *file, const char *buf, size_t len, struct err *e)
+static int take_password(char **ret, const char *what, const char *file, const char *buf, size_t len, struct err *e)
 {
     if (len > PASSWORD_MAX)
-        return err_set(e, ERR_USAGE, EFBIG, "password file %s is longer than 64 KiB", file);
+        return err_set(e, ERR_USAGE, EFBIG, "the %s file %s is longer than 64 KiB", what, file);
     if (memchr(buf, '\0', len)) {
-        err_set(e, ERR_USAGE, EINVAL, "password file %s contains a NUL byte", file);
+        err_set(e, ERR_USAGE, EINVAL, "the %s file %s contains a NUL byte", what, file);
         return err_hint(e, "is it UTF-16, or another file?");
     }
     size_t n;
@@ -97,7 +97,7 @@ static int take_password(char **ret, const char *file, const char *buf, size_t l
         len -= n;
     }
     if (len == 0) {
-        err_set(e, ERR_USAGE, EINVAL, "the password file %s is empty", file);
+        err_set(e, ERR_USAGE, EINVAL, "the %s file %s is empty", what, file);
         return err_hint(e, "white space at both ends is ignored, as by stock clients");
     }
     *ret = malloc(len + 1);
@@ -136,13 +136,15 @@ bool password_exposed(int fd, const char *path, const struct stat *st)
     return (fd >= 0 ? fgetxattr(fd, acl, NULL, 0) : getxattr(path, acl, NULL, 0)) > 0;
 }
 
-static int refuse_exposed(const char *path, const struct stat *st, struct err *e)
+static int refuse_exposed(const char *what, const char *path, const struct stat *st, struct err *e)
 {
-    err_set(e, ERR_USAGE, EINVAL, "password file %s is readable by others (mode %04o)", path, st->st_mode & 07777u);
+    err_set(e, ERR_USAGE, EINVAL, "%s file %s is readable by others (mode %04o)", what, path, st->st_mode & 07777u);
+    if (strcmp(what, "password") != 0)
+        return err_hint(e, "chmod 600 %s", path);
     return err_hint(e, "chmod 600 %s, or allow it with insecure-password-file = yes or --insecure", path);
 }
 
-static int read_it(char **ret, const char *file, bool insecure, bool warn, struct err *e)
+static int read_it(char **ret, const char *what, const char *file, bool insecure, bool warn, struct err *e)
 {
     char credential[PATH_MAX];
     const char *path = file;
@@ -159,30 +161,30 @@ static int read_it(char **ret, const char *file, bool insecure, bool warn, struc
     }
     if (fd < 0)
         return err_set(e, errno == ENOENT || errno == ENOTDIR ? ERR_USAGE : ERR_GENERIC, errno,
-                       errno == ENOENT ? "cannot read the password file %s: No such file or directory"
-                                       : "cannot read the password file %s",
-                       path);
+                       errno == ENOENT ? "cannot read the %s file %s: No such file or directory"
+                                       : "cannot read the %s file %s",
+                       what, path);
     struct stat st;
     if (fstat(fd, &st) < 0)
-        return err_set(e, ERR_GENERIC, errno, "cannot read the password file %s", path);
+        return err_set(e, ERR_GENERIC, errno, "cannot read the %s file %s", what, path);
     /* A FIFO or terminal waits for somebody; the pipe of `--password-file <(COMMAND)` has its writer already. */
     if (!S_ISREG(st.st_mode) && !is_inherited_pipe(fd, &st)) {
-        err_set(e, ERR_USAGE, EINVAL, "the password file %s is not a regular file", path);
-        return err_hint(e, "write the password into a file that only its owner can read");
+        err_set(e, ERR_USAGE, EINVAL, "the %s file %s is not a regular file", what, path);
+        return err_hint(e, "write the %s into a file that only its owner can read", what);
     }
     fcntl(fd, F_SETFL, 0); /* O_NONBLOCK was for the opening */
     const bool exposed = path == file && password_exposed(fd, path, &st);
     if (exposed && !insecure)
-        return refuse_exposed(path, &st, e);
+        return refuse_exposed(what, path, &st, e);
     if (exposed && warn)
-        log_warning("password file %s is readable by others (mode %04o): chmod 600 %s", path, st.st_mode & 07777u,
+        log_warning("%s file %s is readable by others (mode %04o): chmod 600 %s", what, path, st.st_mode & 07777u,
                     path);
     char *buf = malloc(PASSWORD_MAX + 1);
     if (!buf)
         return err_nomem(e);
     ssize_t len = read_upto(fd, buf);
-    int rc = len < 0 ? err_set(e, ERR_GENERIC, (int)-len, "cannot read the password file %s", path)
-                     : take_password(ret, path, buf, (size_t)len, e);
+    int rc = len < 0 ? err_set(e, ERR_GENERIC, (int)-len, "cannot read the %s file %s", what, path)
+                     : take_password(ret, what, path, buf, (size_t)len, e);
     OPENSSL_cleanse(buf, PASSWORD_MAX + 1);
     free(buf);
     return rc;
@@ -190,13 +192,18 @@ static int read_it(char **ret, const char *file, bool insecure, bool warn, struc
 
 int password_read(char **ret, const char *file, bool insecure, struct err *e)
 {
-    return read_it(ret, file, insecure, true, e);
+    return read_it(ret, "password", file, insecure, true, e);
+}
+
+int secret_read(char **ret, const char *what, const char *file, struct err *e)
+{
+    return read_it(ret, what, file, false, false, e);
 }
 
 int password_check(const char *file, bool insecure, struct err *e)
 {
     char *p = NULL;
-    int rc = read_it(&p, file, insecure, false, e);
+    int rc = read_it(&p, "password", file, insecure, false, e);
     password_free(p);
     return rc;
 }

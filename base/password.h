@@ -14,6 +14,10 @@
 int password_read(char **ret, const char *file, bool insecure, struct err *e);
 void password_free(char *p);
 
+/* The same for another secret: `what` is its name in messages, as in "the credentials file". Never of a file that
+ * others can read. */
+int secret_read(char **ret, const char *what, const char *file, struct err *e);
+
 /* Whether password_read() would find one now; without its warning. */
 int password_check(const char *file, bool insecure, struct err *e);
 

@@ -22,7 +22,7 @@
 
 struct cfg_repository {
     char name[128];
-    char type[32];                      /* "filesystem", or "s3", which is not implemented in this build */
+    char type[32];                      /* "filesystem" or "s3" */
     char path[4096];                    /* absolute; "" for s3 */
     char password_file[4096];           /* absolute path or cred:NAME; "" if not set */
     bool insecure_password_file;        /* others may be able to read it */
@@ -31,6 +31,8 @@ struct cfg_repository {
     /* s3 */
     char endpoint[256], bucket[128], prefix[192], region[64]; /* "" if not set */
     char credentials[4096];                                   /* absolute path or cred:NAME */
+    char ca_file[4096];                                       /* absolute path; "" if not set */
+    bool virtual_host;                                        /* BUCKET.ENDPOINT instead of ENDPOINT/BUCKET */
     const char *const *other_nodes; /* whose backups are listed here, too; NULL or NULL-terminated */
 };
 

@@ -73,20 +73,31 @@ static void unknown_section(struct cfg *c, const struct section *s, const struct
 
 /* ---- repositories ---- */
 
-static const char *const s3_keys[] = {"endpoint", "bucket", "prefix", "region", "credentials"};
+static const char *const s3_keys[] = {"endpoint",    "bucket",  "prefix",      "region",
+                                      "credentials", "ca-file", "virtual-host"};
 
 static void check_s3(struct cfg *c, const struct section *s)
 {
     if (has_key(s, "path"))
         complain_value(c, CFG_ERROR, s, section_value(s, "path"), NULL,
                        "path belongs to type = filesystem; s3 has endpoint, bucket and prefix");
-    bool complete = true;
     static const char *const required[] = {"endpoint", "bucket", "credentials"};
     for (size_t i = 0; i < sizeof required / sizeof *required; i++)
-        complete &= !lacks_key(c, s, required[i]);
-    if (complete)
-        complain_value(c, CFG_WARNING, s, section_value(s, "type"), "backups to it are refused",
-                       "[repository \"%s\"]: S3 is not implemented in this build", s->name);
+        lacks_key(c, s, required[i]);
+    const struct value *v = section_value(s, "endpoint");
+    if (v && strstr(v->text, "://") && strncmp(v->text, "http://", 7) != 0 && strncmp(v->text, "https://", 8) != 0)
+        complain_value(c, CFG_ERROR, s, v, "write https://HOST or https://HOST:PORT",
+                       "endpoint: neither https nor http");
+    else if (v && !strncmp(v->text, "http://", 7))
+        complain_value(c, CFG_WARNING, s, v, "use https:// where the network is not your own",
+                       "endpoint: the connection is not encrypted; the data is, by the repository's password");
+    v = section_value(s, "prefix");
+    if (v && v->text[0] == '/')
+        complain_value(c, CFG_ERROR, s, v, NULL, "prefix: a key does not begin with a slash");
+    v = section_value(s, "type");
+    if (v)
+        complain_value(c, CFG_WARNING, s, v, "use it with `snapferry --config-dir DIR -r NAME`",
+                       "[repository \"%s\"]: the daemon does not back up to S3 in this build", s->name);
 }
 
 static void check_filesystem(struct cfg *c, const struct section *s)

@@ -31,6 +31,8 @@ struct blobs_ops {
     bool (*writer_at_once)(const struct blob_writer *w);                         /* NULL: never */
     int (*writer_commit)(struct blob_writer *w, uint64_t length, struct err *e); /* frees w in any case */
     void (*writer_abort)(struct blob_writer *w);                                 /* frees w */
+
+    bool paced; /* the store keeps to blobs_limit() itself, while bytes move; else blob.c waits before */
 };
 
 struct blobs {

@@ -80,7 +80,8 @@ int blobs_read(struct blobs *b, const char *name, uint64_t offset, void *dst, si
     if (offset > INT64_MAX || len > INT64_MAX - offset)
         return err_set(e, ERR_DAMAGE, EBADMSG, "read of blob %s in repository %s beyond the maximum length of a blob",
                        name, b->location);
-    throttle_wait(b->reads, len);
+    if (!b->ops->paced)
+        throttle_wait(b->reads, len);
     const uint64_t since = mono_ns();
     rc = b->ops->read(b, name, offset, dst, len, e);
     blob_count(b, BLOB_REQUEST_GET, since, rc);
@@ -99,6 +100,11 @@ int blobs_open_file(struct blobs *b, const char *name, struct err *e)
     if (!b->ops->open_file)
         return err_set(e, ERR_GENERIC, EOPNOTSUPP, "repository %s does not store blobs in files", b->location);
     return b->ops->open_file(b, name, e);
+}
+
+bool blobs_are_files(const struct blobs *b)
+{
+    return b->ops->open_file != NULL;
 }
 
 int blobs_get(struct blobs *b, const char *name, size_t max, uint8_t **ret, size_t *len, struct err *e)
@@ -134,7 +140,8 @@ int blobs_put(struct blobs *b, const char *name, const void *data, size_t len, s
     int rc = check_name(b, name, e);
     if (rc < 0)
         return rc;
-    throttle_wait(b->writes, len);
+    if (!b->ops->paced)
+        throttle_wait(b->writes, len);
     const uint64_t since = mono_ns();
     rc = b->ops->put(b, name, data, len, e);
     blob_count(b, BLOB_REQUEST_PUT, since, rc);
@@ -207,7 +214,8 @@ int blob_writer_new(struct blob_writer **ret, struct blobs *b, const char *name,
 
 int blob_writer_write(struct blob_writer *w, uint64_t offset, const void *data, size_t len, struct err *e)
 {
-    throttle_wait(w->b->writes, len);
+    if (!w->b->ops->paced)
+        throttle_wait(w->b->writes, len);
     const uint64_t since = mono_ns();
     int rc = w->b->ops->writer_write(w, offset, data, len, e);
     counter_add(&w->busy_ns, mono_ns() - since);

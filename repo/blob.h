@@ -87,6 +87,7 @@ int blobs_read(struct blobs *b, const char *name, uint64_t offset, void *dst, si
 /* A descriptor of the blob, open for reading and owned by the caller, from stores that keep blobs in files; from
  * others -EOPNOTSUPP. Not counted as a get. */
 int blobs_open_file(struct blobs *b, const char *name, struct err *e);
+bool blobs_are_files(const struct blobs *b);
 /* A whole blob of at most `max` bytes into malloc()ed memory (followed by a NUL). */
 int blobs_get(struct blobs *b, const char *name, size_t max, uint8_t **ret, size_t *len, struct err *e);
 int blobs_stat(struct blobs *b, const char *name, struct blob_info *ret, struct err *e);

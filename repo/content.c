@@ -211,6 +211,11 @@ static int64_t open_whole(struct content_reader *c, const struct index_entry *n,
     return len;
 }
 
+bool repo_reads_in_pieces(struct repo *r)
+{
+    return item_in_pieces(repo_sealer(r)) && blobs_are_files(r->blobs);
+}
+
 static int payload_expand(struct content_reader *c, const struct index_entry *n, const void *stored, uint8_t *out,
                           size_t cap, struct err *e)
 {
@@ -221,7 +226,7 @@ static int payload_expand(struct content_reader *c, const struct index_entry *n,
     if (rc < 0)
         return rc;
     uint8_t *plain = direct ? out : c->opened.data;
-    const bool pieces = !stored && item_in_pieces(repo_sealer(c->repo));
+    const bool pieces = !stored && repo_reads_in_pieces(c->repo);
     int64_t len = pieces ? open_pieces(c, n, plain, e) : -EAGAIN;
     if (len == 0)
         len = n->packed - ITEM_OVERHEAD;

@@ -136,7 +136,10 @@ static int no_repository(struct blobs *b, struct err *e)
         return -ENOENT;
     }
     err_plain(e, ERR_NO_REPO, ENOENT, "no repository at %s", blobs_location(b));
-    err_hint(e, "check the path, or create one with `snapferry -r %s repo create`", blobs_location(b));
+    if (strstr(blobs_location(b), "://"))
+        err_hint(e, "check bucket and prefix, or create one with `repo create`");
+    else
+        err_hint(e, "check the path, or create one with `snapferry -r %s repo create`", blobs_location(b));
     return -ENOENT;
 }
 

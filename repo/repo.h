@@ -89,6 +89,9 @@ void content_reader_trim(struct content_reader *c);
 
 /* A content that will be read soon by content_read_entry(): storage may start to fetch it. */
 void content_reader_ahead(struct content_reader *c, const struct index_entry *entry);
+/* Whether contents are read in small pieces. Else their sealed bytes pass through memory as a whole: with error
+ * correction, and where each read of a blob is a request to a server. */
+bool repo_reads_in_pieces(struct repo *r);
 
 /* The entry of a content: index_set_find(), and what the open session has put but not flushed. */
 int repo_find(struct repo *r, const struct content_id *id, struct index_entry *ret, struct err *e);

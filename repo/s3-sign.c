@@ -167,11 +167,11 @@ static int bad_keys(struct s3_keys *k, struct err *e)
                        "`session-token = ...`, each once");
 }
 
-int s3_keys_read(struct s3_keys *ret, const char *file, bool insecure, struct err *e)
+int s3_keys_read(struct s3_keys *ret, const char *file, struct err *e)
 {
     CLEANUP(wipe) char *text = NULL;
     *ret = (struct s3_keys){.access = ""};
-    const int rc = password_read(&text, file, insecure, e);
+    const int rc = secret_read(&text, "credentials", file, e);
     if (rc < 0)
         return rc;
     unsigned number = 1;

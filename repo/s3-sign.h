@@ -18,10 +18,9 @@ struct s3_keys {
     char token[4097]; /* session token, "" if there is none */
 };
 
-/* From a file, or "cred:NAME", with the lines `access-key = `, `secret-key = ` and, optional, `session-token = `; empty
- * lines and lines that begin with # do not count. Who may read the file: as password_read(). On failure *ret is wiped.
- */
-int s3_keys_read(struct s3_keys *ret, const char *file, bool insecure, struct err *e);
+/* From a file that others cannot read, or "cred:NAME", with the lines `access-key = `, `secret-key = ` and, optional,
+ * `session-token = `; empty lines and lines that begin with # do not count. On failure *ret is wiped. */
+int s3_keys_read(struct s3_keys *ret, const char *file, struct err *e);
 void s3_keys_wipe(struct s3_keys *k);
 
 struct s3_header {

@@ -8,6 +8,8 @@
  */
 #include "daemon/cli/bench.h"
 
+#include "repo/store.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -107,7 +109,8 @@ static int make_repo(struct bench_run *x, struct err *e)
     const struct format_create c = {
         .hash = o->block_hash, .encryption = o->encryption, .splitter = o->splitter, .ecc_percent = o->ecc_percent};
     struct blobs *b;
-    int rc = blobs_open_dir(&b, x->repo_dir, BLOBS_CREATE, NULL, 0, e);
+    const struct store_place at = {.type = STORE_DIR, .dir = x->repo_dir};
+    int rc = store_open(&b, &at, BLOBS_CREATE, NULL, 0, e);
     if (rc < 0)
         return rc;
     rc = format_create(b, &c, PASSWORD, e);

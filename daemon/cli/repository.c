@@ -6,6 +6,7 @@
 #include "base/nearest.h"
 #include "cfg/cfg.h"
 #include "daemon/cli/confirm.h"
+#include "repo/store.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,6 +20,9 @@ struct meant {
     char splitter[40], compression[40]; /* of a section, otherwise "" */
     char mover_user[64];                /* likewise: user of the daemon's movers */
     bool insecure;                      /* others may be able to read the password file */
+    bool s3;                            /* dir is "", and the next have the place */
+    char endpoint[256], bucket[128], prefix[192], region[64], credentials[4096], ca_file[4096];
+    bool virtual_host;
 };
 
 int cli_cfg(const struct options *o, struct cfg **ret, struct err *e)
@@ -32,7 +36,19 @@ int cli_cfg(const struct options *o, struct cfg **ret, struct err *e)
     return access(file, F_OK) < 0 && errno == ENOENT ? cfg_load_dir(ret, o->config_dir, e) : cfg_load(ret, file, e);
 }
 
-/* Directory and password file. A name without a slash is the section of the configuration if it exists; ./NAME is
+static void take_s3(struct meant *m, const struct cfg_repository *s)
+{
+    m->s3 = !strcmp(s->type, "s3");
+    memcpy(m->endpoint, s->endpoint, sizeof m->endpoint);
+    memcpy(m->bucket, s->bucket, sizeof m->bucket);
+    memcpy(m->prefix, s->prefix, sizeof m->prefix);
+    memcpy(m->region, s->region, sizeof m->region);
+    memcpy(m->credentials, s->credentials, sizeof m->credentials);
+    memcpy(m->ca_file, s->ca_file, sizeof m->ca_file);
+    m->virtual_host = s->virtual_host;
+}
+
+/* Place and password file. A name without a slash is the section of the configuration if it exists; ./NAME is
  * always a directory. */
 static int resolve_repository(const struct options *o, struct meant *m, struct err *e)
 {
@@ -45,20 +61,18 @@ static int resolve_repository(const struct options *o, struct meant *m, struct e
             snprintf(m->dir, sizeof m->dir, "%s", o->repo + 7);
             return 0;
         }
-        err_set(e, ERR_USAGE, 0, "repository %s: only directories are supported", text_name(o->repo));
-        return err_hint(e, "use a directory, a file:///PATH URL or the name of a [repository] section");
+        err_set(e, ERR_USAGE, 0, "repository %s: only directories have a URL", text_name(o->repo));
+        return err_hint(e, "use a directory, a file:///PATH URL or the name of a [repository] section, which can be of "
+                           "type s3");
     }
     if (!strchr(o->repo, '/')) {
         CLEANUP(cfg_freep) struct cfg *c = NULL;
         if (cli_cfg(o, &c, e) < 0)
             return -EINVAL;
         const struct cfg_repository *s = cfg_repository(c, o->repo);
-        if (s && strcmp(s->type, "filesystem") != 0) {
-            err_set(e, ERR_USAGE, 0, "[repository \"%s\"] is of type %s, which is not supported", s->name, s->type);
-            return err_hint(e, "only directories are supported");
-        }
         if (s) {
             memcpy(m->dir, s->path, sizeof m->dir);
+            take_s3(m, s);
             if (!o->password_file) {
                 memcpy(m->password_file, s->password_file, sizeof m->password_file);
                 m->insecure |= s->insecure_password_file;
@@ -93,7 +107,24 @@ int cli_open_blobs(const struct options *o, enum blobs_open_mode mode, const int
     int rc = resolve_repository(o, &m, e);
     if (rc < 0)
         return rc;
-    return blobs_open_dir(ret, m.dir, mode, shards, n_shards, e);
+    if (!m.s3) {
+        const struct store_place at = {.type = STORE_DIR, .dir = m.dir};
+        return store_open(ret, &at, mode, shards, n_shards, e);
+    }
+    CLEANUP_FREE char *cache = NULL;
+    rc = repo_cache_base(o->cache_dir, &cache, e);
+    if (rc < 0)
+        return rc;
+    const struct store_place at = {.type = STORE_S3,
+                                   .s3 = {.endpoint = m.endpoint,
+                                          .bucket = m.bucket,
+                                          .prefix = m.prefix,
+                                          .region = m.region,
+                                          .credentials = m.credentials,
+                                          .ca_file = m.ca_file,
+                                          .virtual_host = m.virtual_host,
+                                          .spool = cache}};
+    return store_open(ret, &at, mode, NULL, 0, e);
 }
 
 int cli_password(const struct options *o, char **ret, struct err *e)
@@ -189,7 +220,7 @@ static int prepare_create(const struct options *o, struct err *e)
         if (rc > 0 && !o->quiet && !o->json)
             printf("Created a password in %s. Keep a copy elsewhere.\n", text_name(m.password_file));
     }
-    return rc < 0 ? rc : repository_dir_make(m.dir, m.mover_user, e);
+    return rc < 0 || m.s3 ? rc : repository_dir_make(m.dir, m.mover_user, e);
 }
 
 static int owner_of_new(const struct options *o, char *out, size_t cap, struct err *e)

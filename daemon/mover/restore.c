@@ -683,7 +683,7 @@ static int plan_memory(struct restore *r, uint64_t memory, unsigned *workers, st
     const uint64_t fixed = (16u << 20) + r->max_len;
     /* The reader's scratch holds a content to expand; with error correction a sealed and a repaired one (and the one
      * to expand, but compressed contents are shorter). */
-    const unsigned scratch = item_in_pieces(repo_sealer(r->repo)) ? 1 : 2;
+    const unsigned scratch = repo_reads_in_pieces(r->repo) ? 1 : 2;
     const uint64_t per_worker = scratch * (uint64_t)r->max_len + (1u << 20);
     unsigned n = *workers ? *workers : (unsigned)sysconf(_SC_NPROCESSORS_ONLN);
     unsigned lanes = hasher_lanes(sealer_hasher(repo_sealer(r->repo)));

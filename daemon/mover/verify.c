@@ -767,7 +767,7 @@ struct plan {
 static uint64_t plan_memory(const struct verify *v, uint64_t memory, struct plan *p)
 {
     /* The reader's scratch, as in a restore. */
-    const unsigned scratch = item_in_pieces(repo_sealer(v->repo)) ? 1 : 2;
+    const unsigned scratch = repo_reads_in_pieces(v->repo) ? 1 : 2;
     /* Room for a content of the longest splitter, compressed, beside all the buffers. */
     const uint64_t odd = memory / 8 < 32u << 20 ? memory / 8 : 32u << 20;
     const uint64_t fixed = (40u << 20) + odd, reader = scratch * (uint64_t)v->max_len + (1u << 20);

@@ -80,13 +80,22 @@ mkdir "$WORK/alone" "$WORK/alone/conf.d" && cp "$C/conf.d/70.ini" "$WORK/alone/c
 expect "conf.d alone is a configuration" 0 '' -- "$SNAPFERRY" --config-dir "$WORK/alone" -r there snapshot list
 rm "$C/conf.d/70.ini"
 
-# An S3 repository is understood, and not there.
-printf '[repository "far"]\ntype = s3\nendpoint = s3.example.org\nbucket = b\ncredentials = cred:s3\n' \
-    >"$C/conf.d/70.ini"
-printf '[daemon]\nrepository = main\n' >>"$C/conf.d/70.ini"
-expect "type s3: a warning" 0 'S3 is not implemented in this build' -- conf
-expect "type s3: an error when used" 2 'is of type s3, which is not supported' -- \
+# A repository in S3: keys that are missing or malformed, and one that is not used by the daemon.
+s3_section() {
+    printf '[repository "far"]\ntype = s3\nendpoint = %s\nbucket = b\nprefix = %s\ncredentials = %s\n' "$@" \
+        >"$C/conf.d/70.ini"
+    printf '[daemon]\nrepository = main\n' >>"$C/conf.d/70.ini"
+}
+s3_section https://s3.example.org x/ cred:s3
+expect "type s3: the daemon does not use it" 0 'the daemon does not back up to S3' -- conf
+expect "type s3: its credentials are needed" 2 'cred:s3|credential s3' -- \
     "$SNAPFERRY" --config "$C/snapferry.ini" -r far --password-file "$WORK/password" snapshot list
+s3_section ftp://s3.example.org x/ cred:s3
+expect "an endpoint of another kind" 2 'endpoint: neither https nor http' -- conf
+s3_section http://s3.example.org x/ cred:s3
+expect "one without encryption: a warning" 0 'endpoint: the connection is not encrypted' -- conf
+s3_section https://s3.example.org /x cred:s3
+expect "a prefix that is a path" 2 'a key does not begin with a slash' -- conf
 rm "$C/conf.d/70.ini"
 
 # A class whose driver this build lacks.

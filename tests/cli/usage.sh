@@ -33,7 +33,7 @@ expect "a size that is none" 2 'requires a size' -- sf "$R" backup x --memory lo
 expect "a budget that is too small" 2 'at least 96MiB' -- sf "$R" backup x --memory 64M
 expect "no repository" 2 'no repository is given' -- "$SNAPFERRY" ls latest
 expect "no password" 2 'no password is given' -- "$SNAPFERRY" -r "$R" snapshot list
-expect "a URL of another kind" 2 'only directories' -- sf s3://bucket/x snapshot list
+expect "a URL of another kind" 2 'only directories have a URL' -- sf s3://bucket/x snapshot list
 expect "an unknown kernel" 2 'SNAPFERRY_KERNEL_BLAKE2B' -- env SNAPFERRY_KERNEL_BLAKE2B=sse9 \
     "$SNAPFERRY" -r "$R" ls latest
 

@@ -501,12 +501,12 @@ static void what_is_missing_or_contradicts_itself(void **state)
     cfg_free(c);
 }
 
-static void s3_is_understood_and_not_there(void **state)
+static void s3_has_keys_of_its_own(void **state)
 {
     (void)state;
     struct cfg *c = no_error("[repository \"r\"]\ntype = s3\nendpoint = https://s3.example.org:9000\nbucket = b\n"
                              "prefix = nas1/\nregion = eu-1\ncredentials = cred:s3\npassword-file = cred:pw\n");
-    assert_complains(c, CFG_WARNING, "snapferry.ini:2", "S3 is not implemented in this build");
+    assert_complains(c, CFG_WARNING, "snapferry.ini:2", "the daemon does not back up to S3");
     assert_string_equal(cfg_repository(c, "r")->bucket, "b");
     assert_string_equal(cfg_repository(c, "r")->prefix, "nas1/");
     cfg_free(c);
@@ -769,7 +769,7 @@ int main(void)
         cmocka_unit_test(what_is_not_read_is_told),
         cmocka_unit_test(names_that_lead_nowhere),
         cmocka_unit_test(what_is_missing_or_contradicts_itself),
-        cmocka_unit_test(s3_is_understood_and_not_there),
+        cmocka_unit_test(s3_has_keys_of_its_own),
         cmocka_unit_test(two_jobs_keep_one_volume_in_one_way),
         cmocka_unit_test(one_mover_plugin_for_a_volume),
         cmocka_unit_test(removed_keys_are_warnings),

@@ -80,7 +80,7 @@ static int read_text(const char *text, struct s3_keys *k, struct err *e)
     assert_int_equal(write(fd, text, strlen(text)), strlen(text));
     close(fd);
     *e = (struct err)ERR_INIT;
-    const int rc = s3_keys_read(k, file, false, e);
+    const int rc = s3_keys_read(k, file, e);
     unlink(file);
     return rc;
 }

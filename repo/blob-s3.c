@@ -1,0 +1,740 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* blob-s3.c - the operations of an S3 store */
+#include "repo/blob-s3.h"
+
+#include "base/bytes.h"
+#include "base/cleanup.h"
+#include "base/time.h"
+#include "repo/repo-impl.h"
+#include "repo/s3-call.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <openssl/evp.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define STALL_S 60
+#define CONNECT_S 15
+#define TRIES 8
+#define PAUSE_MS 200
+#define HASH_BUFFER (256u << 10)
+
+static struct s3_store *store_of(struct blobs *b)
+{
+    return (struct s3_store *)b;
+}
+
+static void describe(char out[400], const char *verb, const struct s3_store *s, const char *name)
+{
+    snprintf(out, 400, "%s %s in %s", verb, name ? name : "the blobs", s->base.location);
+}
+
+/* ---- reading ---- */
+
+struct reading {
+    uint8_t *to;
+    size_t len, at;
+    uint64_t offset;
+};
+
+static int sink_range(struct s3_exchange *x, const void *data, size_t len)
+{
+    struct reading *r = x->arg;
+    /* A server that ignores Range sends the object from its beginning. */
+    if (x->status != 206 || x->range_from != (int64_t)r->offset || len > r->len - r->at)
+        return -EBADMSG;
+    memcpy(r->to + r->at, data, len);
+    r->at += len;
+    return 0;
+}
+
+static int shorter(const struct s3_store *s, const char *name, uint64_t offset, size_t len, struct err *e)
+{
+    return err_set(e, ERR_DAMAGE, EBADMSG, "blob %s of repository %s is shorter than %llu bytes", name,
+                   s->base.location, (unsigned long long)(offset + len));
+}
+
+static int restart_range(void *arg)
+{
+    ((struct reading *)arg)->at = 0;
+    return 0;
+}
+
+/* One range, once more if what came is not what was asked. */
+static int read_range(struct s3_store *s, const char *name, struct reading *r, struct err *e)
+{
+    char what[400];
+    describe(what, "read blob", s, name);
+    for (unsigned n = 1;; n++) {
+        struct s3_call q = {.s = s, .method = "GET", .name = name, .query = "", .restart = restart_range};
+        q.x.sink = sink_range;
+        q.x.arg = r;
+        snprintf(q.range, sizeof q.range, "bytes=%llu-%llu", (unsigned long long)r->offset,
+                 (unsigned long long)(r->offset + r->len - 1));
+        const int rc = s3_call(&q, e);
+        if (rc < 0)
+            return rc;
+        if (s3_missing(&q))
+            return blob_missing(&s->base, name, e);
+        if (q.result == S3_ANSWERED && (q.x.status == 416 || (q.x.status == 206 && q.x.range_total >= 0 &&
+                                                              (uint64_t)q.x.range_total < r->offset + r->len)))
+            return shorter(s, name, r->offset, r->len, e);
+        if (s3_succeeded(&q) && r->at == r->len)
+            return 0;
+        if (q.result != S3_SINK && !s3_succeeded(&q))
+            return s3_call_failed(&q, what, e);
+        if (n >= 3)
+            return err_set(e, ERR_GENERIC, 0, "cannot %s: %s does not answer with the range that was asked for", what,
+                           s->host);
+    }
+}
+
+static int s3_read(struct blobs *b, const char *name, uint64_t offset, void *dst, size_t len, struct err *e)
+{
+    struct s3_store *s = store_of(b);
+    struct blob_info i;
+    if (len == 0) { /* it must exist all the same */
+        const int rc = b->ops->stat(b, name, &i, e);
+        return rc < 0 ? rc : offset > i.length ? shorter(s, name, offset, len, e) : 0;
+    }
+    struct reading r = {.to = dst, .len = len, .offset = offset};
+    return read_range(s, name, &r, e);
+}
+
+struct getting {
+    uint8_t *data;
+    size_t len, cap, max;
+    bool too_long, no_memory;
+};
+
+static int sink_whole(struct s3_exchange *x, const void *data, size_t len)
+{
+    struct getting *g = x->arg;
+    if (x->content_length > 0 && (uint64_t)x->content_length > g->max)
+        g->too_long = true;
+    if (g->too_long || len > g->max - g->len) {
+        g->too_long = true;
+        return -EFBIG;
+    }
+    if (len >= g->cap - g->len) { /* room for a NUL */
+        size_t cap = x->content_length > 0 && !g->cap ? (size_t)x->content_length + 1 : 2 * (g->len + len + 1);
+        if (cap <= g->len + len)
+            cap = g->len + len + 1;
+        uint8_t *more = realloc(g->data, cap);
+        if (!more) {
+            g->no_memory = true;
+            return -ENOMEM;
+        }
+        g->data = more;
+        g->cap = cap;
+    }
+    memcpy(g->data + g->len, data, len);
+    g->len += len;
+    return 0;
+}
+
+static int restart_whole(void *arg)
+{
+    ((struct getting *)arg)->len = 0;
+    return 0;
+}
+
+static int get_whole(struct s3_store *s, const char *name, struct getting *g, struct err *e)
+{
+    char what[400];
+    describe(what, "read blob", s, name);
+    struct s3_call q = {.s = s, .method = "GET", .name = name, .query = "", .restart = restart_whole};
+    q.x.sink = sink_whole;
+    q.x.arg = g;
+    const int rc = s3_call(&q, e);
+    if (rc < 0)
+        return rc;
+    if (g->too_long)
+        return err_set(e, ERR_DAMAGE, EBADMSG, "blob %s of repository %s has more than the expected %zu bytes", name,
+                       s->base.location, g->max);
+    if (g->no_memory)
+        return err_nomem(e);
+    if (s3_missing(&q))
+        return blob_missing(&s->base, name, e);
+    return s3_succeeded(&q) ? 0 : s3_call_failed(&q, what, e);
+}
+
+static int s3_get(struct blobs *b, const char *name, size_t max, uint8_t **ret, size_t *len, struct err *e)
+{
+    struct getting g = {.max = max};
+    int rc = get_whole(store_of(b), name, &g, e);
+    if (rc == 0 && !g.data && !(g.data = malloc(1)))
+        rc = err_nomem(e);
+    if (rc < 0) {
+        free(g.data);
+        return rc;
+    }
+    g.data[g.len] = '\0';
+    *ret = g.data;
+    *len = g.len;
+    return 0;
+}
+
+static int s3_stat(struct blobs *b, const char *name, struct blob_info *ret, struct err *e)
+{
+    struct s3_store *s = store_of(b);
+    char what[400];
+    describe(what, "look at blob", s, name);
+    struct s3_call q = {.s = s, .method = "HEAD", .name = name, .query = ""};
+    const int rc = s3_call(&q, e);
+    if (rc < 0)
+        return rc;
+    if (s3_missing(&q))
+        return blob_missing(b, name, e);
+    if (!s3_succeeded(&q))
+        return s3_call_failed(&q, what, e);
+    if (q.x.content_length < 0)
+        return err_set(e, ERR_GENERIC, 0, "cannot %s: %s does not tell its length", what, s->host);
+    snprintf(ret->name, sizeof ret->name, "%s", name);
+    ret->length = (uint64_t)q.x.content_length;
+    ret->mtime_ns = q.x.modified_ns;
+    return 0;
+}
+
+/* ---- writing ---- */
+
+/* MD5 (which the protocol asks for) and, where TLS does not protect the body, SHA-256 of a body. */
+struct sums {
+    EVP_MD_CTX *md5, *sha;
+    char md5_text[25], sha_text[65];
+};
+
+static bool sums_begin(struct sums *m, bool sha)
+{
+    *m = (struct sums){.md5 = EVP_MD_CTX_new(), .sha = sha ? EVP_MD_CTX_new() : NULL};
+    return m->md5 && EVP_DigestInit_ex(m->md5, EVP_md5(), NULL) == 1 &&
+           (!sha || (m->sha && EVP_DigestInit_ex(m->sha, EVP_sha256(), NULL) == 1));
+}
+
+static bool sums_add(struct sums *m, const void *data, size_t len)
+{
+    return EVP_DigestUpdate(m->md5, data, len) == 1 && (!m->sha || EVP_DigestUpdate(m->sha, data, len) == 1);
+}
+
+static bool sums_end(struct sums *m)
+{
+    uint8_t hash[32];
+    if (EVP_DigestFinal_ex(m->md5, hash, NULL) != 1)
+        return false;
+    EVP_EncodeBlock((uint8_t *)m->md5_text, hash, 16);
+    if (m->sha && EVP_DigestFinal_ex(m->sha, hash, NULL) != 1)
+        return false;
+    if (m->sha)
+        hex_encode(m->sha_text, hash, 32);
+    return true;
+}
+
+static void sums_free(struct sums *m)
+{
+    EVP_MD_CTX_free(m->md5);
+    EVP_MD_CTX_free(m->sha);
+}
+
+static int sums_failed(bool ok, struct err *e)
+{
+    return ok ? 0 : err_set(e, ERR_GENERIC, EIO, "cannot sign a request to S3: OpenSSL has no MD5 or SHA-256");
+}
+
+static int sums_of_data(struct sums *m, const void *data, size_t len, bool sha, struct err *e)
+{
+    const bool ok = sums_begin(m, sha) && sums_add(m, data, len) && sums_end(m);
+    sums_free(m);
+    return sums_failed(ok, e);
+}
+
+static int spool_failed(const struct s3_store *s, const char *verb, int sys, struct err *e)
+{
+    err_set(e, ERR_GENERIC, sys, "cannot %s a temporary file in %s, where packs wait for their upload", verb, s->spool);
+    return sys == ENOSPC || sys == EDQUOT ? err_hint(e, "free space there: the packs of a backup need up to 100 MB")
+           : e                            ? -e->sys
+                                          : -EIO;
+}
+
+static int sums_of_file(const struct s3_store *s, struct sums *m, int fd, uint64_t length, struct err *e)
+{
+    CLEANUP_FREE uint8_t *buffer = malloc(HASH_BUFFER);
+    if (!buffer)
+        return err_nomem(e);
+    bool ok = sums_begin(m, !s->tls);
+    int rc = 0;
+    for (uint64_t at = 0; ok && rc == 0 && at < length;) {
+        const size_t want = length - at < HASH_BUFFER ? (size_t)(length - at) : HASH_BUFFER;
+        const ssize_t n = pread(fd, buffer, want, (off_t)at);
+        if (n <= 0)
+            rc = spool_failed(s, "read", n < 0 ? errno : EIO, e);
+        else
+            ok = sums_add(m, buffer, (size_t)n);
+        at += n > 0 ? (uint64_t)n : 0;
+    }
+    ok = ok && sums_end(m);
+    sums_free(m);
+    return rc < 0 ? rc : sums_failed(ok, e);
+}
+
+static int put_body(struct s3_store *s, const char *name, const struct sums *m, const void *data, int fd,
+                    uint64_t length, struct err *e)
+{
+    char what[400];
+    describe(what, "write blob", s, name);
+    struct s3_call q = {.s = s, .method = "PUT", .name = name, .query = "", .md5 = m->md5_text};
+    q.body_hash = s->tls ? NULL : m->sha_text;
+    q.x.has_body = true;
+    q.x.data = data;
+    q.x.fd = fd;
+    q.x.length = length;
+    const int rc = s3_call(&q, e);
+    if (rc < 0)
+        return rc;
+    if (!s3_succeeded(&q))
+        return q.result == S3_SINK ? spool_failed(s, "read", EIO, e) : s3_call_failed(&q, what, e);
+    if (s3_recent_add(&s->recent, name, length, q.x.date_ns ? q.x.date_ns : now_ns(), false) < 0)
+        return err_nomem(e);
+    return 0;
+}
+
+static int s3_put(struct blobs *b, const char *name, const void *data, size_t len, struct err *e)
+{
+    struct s3_store *s = store_of(b);
+    struct sums m;
+    const int rc = sums_of_data(&m, data, len, !s->tls, e);
+    return rc < 0 ? rc : put_body(s, name, &m, len ? data : "", -1, len, e);
+}
+
+static int s3_delete(struct blobs *b, const char *name, struct err *e)
+{
+    struct s3_store *s = store_of(b);
+    char what[400];
+    describe(what, "delete blob", s, name);
+    struct s3_call q = {.s = s, .method = "DELETE", .name = name, .query = ""};
+    const int rc = s3_call(&q, e);
+    if (rc < 0)
+        return rc;
+    if (!s3_succeeded(&q) && !s3_missing(&q))
+        return s3_call_failed(&q, what, e);
+    if (s3_recent_add(&s->recent, name, 0, q.x.date_ns ? q.x.date_ns : now_ns(), true) < 0)
+        return err_nomem(e);
+    return 0;
+}
+
+/* ---- packs ---- */
+
+struct s3_writer {
+    struct blob_writer base;
+    int fd;
+    char name[BLOB_NAME_MAX + 1];
+};
+
+static struct s3_writer *writer_of(struct blob_writer *w)
+{
+    return (struct s3_writer *)w;
+}
+
+static int spool_open(const struct s3_store *s, struct err *e)
+{
+    int rc = make_dirs(s->spool, e);
+    if (rc < 0)
+        return rc;
+    int fd = open(s->spool, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL)) {
+        CLEANUP_FREE char *path = NULL;
+        if (asprintf(&path, "%s/.pack-XXXXXX", s->spool) < 0) {
+            path = NULL;
+            return err_nomem(e);
+        }
+        fd = mkostemp(path, O_CLOEXEC);
+        if (fd >= 0)
+            unlink(path);
+    }
+    return fd < 0 ? spool_failed(s, "make", errno, e) : fd;
+}
+
+static int s3_writer_new(struct blob_writer **ret, struct blobs *b, const char *name, struct err *e)
+{
+    struct s3_writer *w = calloc(1, sizeof *w);
+    if (!w)
+        return err_nomem(e);
+    const int fd = spool_open(store_of(b), e);
+    if (fd < 0) {
+        free(w);
+        return fd;
+    }
+    w->base.b = b;
+    w->fd = fd;
+    snprintf(w->name, sizeof w->name, "%s", name);
+    *ret = &w->base;
+    return 0;
+}
+
+static int s3_writer_write(struct blob_writer *base, uint64_t offset, const void *data, size_t len, struct err *e)
+{
+    const struct s3_writer *w = writer_of(base);
+    while (len > 0) {
+        const ssize_t n = pwrite(w->fd, data, len, (off_t)offset);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return spool_failed(store_of(base->b), "write", n < 0 ? errno : EIO, e);
+        data = (const char *)data + n;
+        offset += (uint64_t)n;
+        len -= (size_t)n;
+    }
+    return 0;
+}
+
+static int s3_writer_read(struct blob_writer *base, uint64_t offset, void *data, size_t len, struct err *e)
+{
+    const struct s3_writer *w = writer_of(base);
+    while (len > 0) {
+        const ssize_t n = pread(w->fd, data, len, (off_t)offset);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return spool_failed(store_of(base->b), "read", n < 0 ? errno : EIO, e);
+        data = (char *)data + n;
+        offset += (uint64_t)n;
+        len -= (size_t)n;
+    }
+    return 0;
+}
+
+static void s3_writer_abort(struct blob_writer *base)
+{
+    struct s3_writer *w = writer_of(base);
+    close(w->fd);
+    free(w);
+}
+
+static int s3_writer_commit(struct blob_writer *base, uint64_t length, struct err *e)
+{
+    struct s3_writer *w = writer_of(base);
+    struct s3_store *s = store_of(base->b);
+    struct sums m;
+    int rc = sums_of_file(s, &m, w->fd, length, e);
+    if (rc == 0)
+        rc = put_body(s, w->name, &m, NULL, w->fd, length, e);
+    s3_writer_abort(base);
+    return rc;
+}
+
+/* ---- lists ---- */
+
+struct listing {
+    struct s3_page page;
+    struct s3_parser *parser;
+    bool malformed;
+};
+
+static int restart_page(void *arg)
+{
+    struct listing *l = arg;
+    s3_parser_free(l->parser);
+    l->parser = NULL;
+    return s3_parser_new(&l->parser, &l->page, NULL);
+}
+
+static int sink_page(struct s3_exchange *x, const void *data, size_t len)
+{
+    struct listing *l = x->arg;
+    const int rc = s3_parser_feed(l->parser, data, len);
+    l->malformed |= rc == -EBADMSG;
+    return rc;
+}
+
+static int page_query(const struct s3_store *s, const char *prefix, const char *token, unsigned keys, char out[],
+                      size_t cap, struct err *e)
+{
+    char full[512], encoded[1600], next[3 * S3_TOKEN_MAX + 1];
+    if ((size_t)snprintf(full, sizeof full, "%s%s", s->prefix, prefix) >= sizeof full ||
+        s3_encode(encoded, sizeof encoded, full, false) < 0 || s3_encode(next, sizeof next, token, false) < 0 ||
+        (size_t)snprintf(out, cap, "%s%s%sdelimiter=%%2F&encoding-type=url&list-type=2&max-keys=%u&prefix=%s",
+                         *token ? "continuation-token=" : "", next, *token ? "&" : "", keys, encoded) >= cap)
+        return err_set(e, ERR_GENERIC, ENAMETOOLONG, "cannot list the blobs in %s: the prefix is too long",
+                       s->base.location);
+    return 0;
+}
+
+/* The next page into l->page. */
+static int list_page(struct s3_store *s, const char *prefix, const char *token, unsigned keys, struct listing *l,
+                     struct err *e)
+{
+    char query[3400], what[400];
+    describe(what, "list", s, NULL);
+    int rc = page_query(s, prefix, token, keys, query, sizeof query, e);
+    for (unsigned n = 1; rc == 0; n++) {
+        struct s3_call q = {.s = s, .method = "GET", .query = query, .restart = restart_page};
+        q.x.sink = sink_page;
+        q.x.arg = l;
+        l->malformed = false;
+        rc = s3_call(&q, e);
+        if (rc < 0)
+            break;
+        const bool came = s3_succeeded(&q);
+        const int end = came ? s3_parser_end(l->parser) : 0;
+        if (came && end == 0)
+            return 0;
+        if (end == -ENOMEM)
+            return err_nomem(e);
+        if (!came && !l->malformed)
+            return s3_call_failed(&q, what, e);
+        if (n >= 3)
+            return err_set(e, ERR_GENERIC, 0, "cannot %s: %s answered with no list of S3", what, s->host);
+    }
+    return rc;
+}
+
+/* An own write that the server did not list: listed late, or deleted by another client. */
+static int list_unseen(struct s3_store *s, const struct s3_change *c, blob_list_fn *fn, void *arg, struct err *e)
+{
+    struct blob_info i;
+    struct err own = ERR_INIT;
+    const int rc = s3_stat(&s->base, c->name, &i, &own);
+    if (rc == -ENOENT) {
+        s3_recent_drop(&s->recent, c->name);
+        return 0;
+    }
+    if (rc < 0) {
+        if (e)
+            *e = own;
+        return rc;
+    }
+    return fn(&i, arg);
+}
+
+/* Whether a listed blob is one that was deleted here; a later time than that is of a new one. */
+static bool is_deleted(struct s3_change *c, const struct blob_info *i)
+{
+    if (!c)
+        return false;
+    c->seen = true;
+    return c->deleted && i->mtime_ns <= c->mtime_ns;
+}
+
+static int list_all(struct s3_store *s, const char *prefix, struct listing *l, const struct s3_changes *own,
+                    blob_list_fn *fn, void *arg, struct err *e)
+{
+    char token[S3_TOKEN_MAX + 1] = "";
+    int rc = 0;
+    do {
+        rc = list_page(s, prefix, token, S3_PAGE_MAX, l, e);
+        for (size_t i = 0; rc == 0 && i < l->page.n; i++) {
+            const struct blob_info *b = &l->page.blobs[i];
+            if (b->name[0] != '.' && !is_deleted(s3_changes_find(own, b->name), b))
+                rc = fn(b, arg);
+        }
+        if (rc == 0 && l->page.truncated && !strcmp(token, l->page.token))
+            rc = err_set(e, ERR_GENERIC, 0, "cannot list the blobs in %s: %s repeats the same page", s->base.location,
+                         s->host);
+        memcpy(token, l->page.token, sizeof token);
+    } while (rc == 0 && l->page.truncated);
+    for (size_t i = 0; rc == 0 && i < own->n; i++)
+        if (!own->all[i].seen && !own->all[i].deleted)
+            rc = list_unseen(s, &own->all[i], fn, arg, e);
+    return rc;
+}
+
+static void listing_end(struct listing *l)
+{
+    s3_parser_free(l->parser);
+    s3_page_free(&l->page);
+}
+
+static int s3_list(struct blobs *b, const char *prefix, blob_list_fn *fn, void *arg, struct err *e)
+{
+    struct s3_store *s = store_of(b);
+    struct s3_changes own;
+    CLEANUP(listing_end) struct listing l = {.page = {.prefix = s->prefix}};
+    int rc = s3_recent_copy(&s->recent, prefix, &own);
+    if (rc < 0)
+        return err_nomem(e);
+    rc = list_all(s, prefix, &l, &own, fn, arg, e);
+    s3_changes_free(&own);
+    return rc;
+}
+
+/* ---- opening ---- */
+
+static void s3_free(struct blobs *b)
+{
+    struct s3_store *s = store_of(b);
+    s3_http_free(s->http);
+    s3_recent_clear(&s->recent);
+    pthread_rwlock_destroy(&s->keys_lock);
+    if (s->keys) {
+        s3_keys_wipe(s->keys);
+        munmap(s->keys, sizeof *s->keys);
+    }
+    free(s->scheme);
+    free(s->host);
+    free(s->bucket);
+    free(s->prefix);
+    free(s->region);
+    free(s->credentials);
+    free(s->spool);
+    free(s);
+}
+
+static const struct blobs_ops s3_ops = {
+    .free = s3_free,
+    .read = s3_read,
+    .get = s3_get,
+    .stat = s3_stat,
+    .put = s3_put,
+    .del = s3_delete,
+    .list = s3_list,
+    .writer_new = s3_writer_new,
+    .writer_write = s3_writer_write,
+    .writer_read = s3_writer_read,
+    .writer_commit = s3_writer_commit,
+    .writer_abort = s3_writer_abort,
+    .paced = true,
+};
+
+/* "https", and what follows it. */
+static const char *host_of(const char *endpoint, const char **scheme)
+{
+    const char *rest = strstr(endpoint, "://");
+    *scheme = rest && !strncmp(endpoint, "http:", 5) ? "http" : "https";
+    return rest ? rest + 3 : endpoint;
+}
+
+static int bad_endpoint(const char *endpoint, struct err *e)
+{
+    err_set(e, ERR_USAGE, EINVAL, "invalid endpoint \"%.200s\"", endpoint);
+    return err_hint(e,
+                    "use https://HOST or https://HOST:PORT (http:// without encryption); the bucket has a key of its "
+                    "own");
+}
+
+int s3_place_check(const struct s3_place *p, struct err *e)
+{
+    const char *scheme, *host = host_of(p->endpoint, &scheme);
+    size_t len = strlen(host);
+    if (len > 0 && host[len - 1] == '/')
+        len--;
+    if (len == 0 || len > 200 ||
+        (host != p->endpoint && strncmp(p->endpoint, "http://", 7) != 0 && strncmp(p->endpoint, "https://", 8) != 0) ||
+        strspn(host, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:[]") < len)
+        return bad_endpoint(p->endpoint, e);
+    const size_t bucket = strlen(p->bucket);
+    /* The colon: tenants of Ceph. */
+    if (bucket == 0 || bucket > 128 ||
+        strspn(p->bucket, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:") < bucket)
+        return err_set(e, ERR_USAGE, EINVAL, "invalid name of a bucket \"%.200s\"", p->bucket);
+    if (strlen(p->prefix) > 200 || p->prefix[0] == '/' || strstr(p->prefix, "//") || strstr(p->prefix, "..")) {
+        err_set(e, ERR_USAGE, EINVAL, "invalid prefix \"%.220s\"", p->prefix);
+        return err_hint(e, "a prefix does not begin with a slash, and mostly ends with one: prefix = backups/");
+    }
+    return 0;
+}
+
+/* "a" and "b" in one new string. */
+static bool text_set(char **to, const char *a, const char *b)
+{
+    if (asprintf(to, "%s%s", a, b) >= 0)
+        return true;
+    *to = NULL;
+    return false;
+}
+
+static int set_names(struct s3_store *s, const struct s3_place *p, struct err *e)
+{
+    const char *scheme;
+    CLEANUP_FREE char *host = strdup(host_of(p->endpoint, &scheme)), *front = NULL;
+    if (!host)
+        return err_nomem(e);
+    host[strcspn(host, "/")] = '\0';
+    s->tls = !strcmp(scheme, "https");
+    s->tries = p->tries ? p->tries : TRIES;
+    s->pause_ms = p->pause_ms ? p->pause_ms : PAUSE_MS;
+    bool ok = text_set(&front, p->virtual_host ? p->bucket : "", p->virtual_host ? "." : "") &&
+              text_set(&s->host, front, host) && text_set(&s->scheme, scheme, "") &&
+              text_set(&s->prefix, p->prefix, "") && text_set(&s->region, *p->region ? p->region : "us-east-1", "") &&
+              text_set(&s->spool, p->spool, "") && (!p->credentials || text_set(&s->credentials, p->credentials, ""));
+    if (ok && !p->virtual_host)
+        ok = text_set(&s->bucket, p->bucket, "");
+    if (ok &&
+        asprintf(&s->base.location, "%s://%s/%s%s%s", scheme, host, p->bucket, *p->prefix ? "/" : "", p->prefix) < 0) {
+        s->base.location = NULL;
+        ok = false;
+    }
+    return ok ? 0 : err_nomem(e);
+}
+
+static int set_keys(struct s3_store *s, const struct s3_place *p, struct err *e)
+{
+    void *memory = mmap(NULL, sizeof *s->keys, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        return err_nomem(e);
+    s->keys = memory;
+    /* Neither in a core dump nor, where that is permitted, in swap. */
+    madvise(memory, sizeof *s->keys, MADV_DONTDUMP);
+    mlock(memory, sizeof *s->keys);
+    if (p->credentials)
+        return s3_keys_read(s->keys, p->credentials, e);
+    *s->keys = *p->keys;
+    return 0;
+}
+
+static int must_be_empty(struct s3_store *s, struct err *e)
+{
+    CLEANUP(listing_end) struct listing l = {.page = {.prefix = s->prefix}};
+    struct blob_info i;
+    int rc = list_page(s, "", "", 2, &l, e);
+    size_t n = 0;
+    while (rc == 0 && n < l.page.n && l.page.blobs[n].name[0] == '.')
+        n++;
+    if (rc < 0 || n == l.page.n)
+        return rc;
+    struct err ignored = ERR_INIT;
+    if (s3_stat(&s->base, "kopia.repository", &i, &ignored) == 0)
+        err_plain(e, ERR_EXISTS, EEXIST, "repository %s already exists", s->base.location);
+    else
+        err_set(e, ERR_EXISTS, ENOTEMPTY,
+                "cannot create a repository in %s: the bucket is not empty there (\"%.255s\")", s->base.location,
+                l.page.blobs[n].name);
+    err_hint(e, "use an empty bucket, or set a prefix of its own, as in prefix = backups/");
+    return e ? -e->sys : -EEXIST;
+}
+
+static int open_parts(struct s3_store *s, const struct s3_place *p, enum blobs_open_mode mode, struct err *e)
+{
+    const struct s3_http_opts o = {.ca_file = p->ca_file,
+                                   .stall_s = p->stall_s ? p->stall_s : STALL_S,
+                                   .connect_s = p->connect_s ? p->connect_s : CONNECT_S};
+    int rc = set_names(s, p, e);
+    if (rc == 0)
+        rc = set_keys(s, p, e);
+    if (rc == 0)
+        rc = s3_http_new(&s->http, &o, e);
+    if (rc == 0 && mode == BLOBS_CREATE)
+        rc = must_be_empty(s, e);
+    return rc;
+}
+
+int blobs_open_s3(struct blobs **ret, const struct s3_place *p, enum blobs_open_mode mode, struct err *e)
+{
+    int rc = s3_place_check(p, e);
+    if (rc < 0)
+        return rc;
+    struct s3_store *s = calloc(1, sizeof *s);
+    if (!s)
+        return err_nomem(e);
+    s->base.ops = &s3_ops;
+    pthread_rwlock_init(&s->keys_lock, NULL);
+    s3_recent_init(&s->recent);
+    rc = open_parts(s, p, mode, e);
+    if (rc < 0) {
+        blobs_free(&s->base);
+        return rc;
+    }
+    *ret = &s->base;
+    return 0;
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * blob-s3.h - blobs as objects of a bucket in S3-compatible storage (Kopia repository format, section 2.3)
+ *
+ * The key of an object is the prefix, as it is, followed by the name of the blob. A put is one PutObject with
+ * Content-MD5, and the server's answer to it is what makes a blob durable; ETags are not looked at. A pack is written
+ * into a file without a name until it is put. Lists contain what this process has put lately, and not what it has
+ * deleted, whatever the server lists. Requests that fail for reasons that pass are repeated a bounded number of times
+ * with growing pauses; each wait ends soon after blobs_stop()'s flag is set.
+ */
+#ifndef SNAPFERRY_REPO_BLOB_S3_H
+#define SNAPFERRY_REPO_BLOB_S3_H
+
+#include "repo/blob.h"
+#include "repo/s3-sign.h"
+
+struct s3_place {
+    const char *endpoint;        /* "https://HOST[:PORT]" or "http://..."; without either https:// */
+    const char *bucket, *prefix; /* prefix: "" or text of each key's beginning, mostly with a slash at its end */
+    const char *region;          /* "": us-east-1 */
+    const char *credentials;     /* file or cred:NAME, read again when the server refuses what it had; NULL: keys */
+    const struct s3_keys *keys;  /* where there is no file; copied */
+    const char *ca_file;         /* PEM; "": the system's */
+    bool virtual_host;           /* BUCKET.HOST/KEY; else HOST/BUCKET/KEY */
+    const char *spool;           /* directory for packs on their way, which exists or can be created */
+    unsigned stall_s, connect_s; /* 0: defaults */
+    unsigned tries, pause_ms;    /* likewise: requests at most, and the first pause between two */
+};
+
+/* Checks what can be checked without the server: ERR_USAGE. */
+int s3_place_check(const struct s3_place *p, struct err *e);
+
+/*
+ * Reads the credentials. BLOBS_OPEN makes no request; BLOBS_CREATE makes one list: the bucket must exist, and no object
+ * below the prefix (ERR_EXISTS). Errors of requests: ERR_NO_REPO (no such bucket), ERR_PERMISSION (keys, rights),
+ * ERR_CLOCK (after one correction), ERR_NO_SPACE, ERR_GENERIC with a hint.
+ */
+int blobs_open_s3(struct blobs **ret, const struct s3_place *p, enum blobs_open_mode mode, struct err *e);
+
+#endif

@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "repo/s3-call.h"
+
+#include "base/cleanup.h"
+#include "base/time.h"
+
+#include <errno.h>
+#include <openssl/rand.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#define TRIES_FIRST 3 /* of a server that has never answered: more likely a wrong address than an outage */
+#define PAUSE_MAX_MS 20000
+#define LOOK_MS 50 /* how often a pause looks at the stop flag */
+#define URL_MAX 4096
+#define EMPTY_HASH "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
+/* ---- a request ---- */
+
+static int make_url(const struct s3_call *q, char url[URL_MAX], char host[256], char path[URL_MAX], struct err *e)
+{
+    const struct s3_store *s = q->s;
+    char key[1200], encoded[3700];
+    snprintf(host, 256, "%s", s->host);
+    snprintf(key, sizeof key, "%s%s", q->name ? s->prefix : "", q->name ? q->name : "");
+    if (s3_encode(encoded, sizeof encoded, key, true) < 0)
+        return err_set(e, ERR_USAGE, ENAMETOOLONG, "the key of blob %s is too long", q->name);
+    /* A host of the bucket's own has been prefixed at opening. */
+    if (s->bucket)
+        snprintf(path, URL_MAX, "/%s%s%s", s->bucket, q->name ? "/" : "", encoded);
+    else
+        snprintf(path, URL_MAX, "/%s", encoded);
+    if ((size_t)snprintf(url, URL_MAX, "%s://%s%s%s%s", s->scheme, s->host, path, *q->query ? "?" : "", q->query) >=
+        URL_MAX)
+        return err_set(e, ERR_USAGE, ENAMETOOLONG, "a request to %s is too long", s->base.location);
+    return 0;
+}
+
+struct header_list {
+    struct s3_header h[8];
+    size_t n;
+};
+
+static void header_add(struct header_list *l, const char *name, const char *value)
+{
+    if (value && *value)
+        l->h[l->n++] = (struct s3_header){name, value};
+}
+
+/* Signs with what is known now, and makes the request once. */
+static int attempt(struct s3_call *q, struct err *e)
+{
+    struct s3_store *s = q->s;
+    char url[URL_MAX], path[URL_MAX], host[256], date[S3_DATE], sum[S3_AUTHORIZATION], *lines[12] = {NULL};
+    char token[sizeof s->keys->token];
+    struct header_list l = {.n = 0};
+    int rc = make_url(q, url, host, path, e);
+    if (rc < 0)
+        return rc;
+    if (q->restart && q->restart(q->x.arg) < 0)
+        return err_nomem(e);
+    s3_date(date, now_ns() + atomic_load(&s->skew_ns));
+    pthread_rwlock_rdlock(&s->keys_lock);
+    memcpy(token, s->keys->token, sizeof token);
+    const char *hash = q->body_hash ? q->body_hash : q->md5 ? S3_UNSIGNED : EMPTY_HASH;
+    header_add(&l, "content-md5", q->md5);
+    header_add(&l, "content-type", q->md5 ? "application/x-kopia" : NULL);
+    header_add(&l, "host", host);
+    header_add(&l, "range", q->range);
+    header_add(&l, "x-amz-content-sha256", hash);
+    header_add(&l, "x-amz-date", date);
+    header_add(&l, "x-amz-security-token", token);
+    const struct s3_request r = {.method = q->method,
+                                 .region = s->region,
+                                 .path = path,
+                                 .query = q->query,
+                                 .headers = l.h,
+                                 .n_headers = l.n,
+                                 .payload_hash = hash,
+                                 .date = date};
+    rc = s3_sign(sum, &r, s->keys, e);
+    pthread_rwlock_unlock(&s->keys_lock);
+    header_add(&l, "authorization", sum);
+    for (size_t i = 0; rc == 0 && i < l.n; i++)
+        if (asprintf(&lines[i], "%s: %s", l.h[i].name, l.h[i].value) < 0) {
+            lines[i] = NULL;
+            rc = err_nomem(e);
+        }
+    if (rc == 0) {
+        q->x.method = q->method;
+        q->x.url = url;
+        q->x.headers = (const char *const *)lines;
+        q->x.reads = s->base.reads;
+        q->x.writes = s->base.writes;
+        q->x.stop = s->base.stop;
+        q->result = s3_http_do(s->http, &q->x);
+    }
+    explicit_bzero(token, sizeof token);
+    for (size_t i = 0; i < l.n && lines[i]; i++) {
+        explicit_bzero(lines[i], strlen(lines[i]));
+        free(lines[i]);
+    }
+    return rc;
+}
+
+/* ---- what to do about an answer ---- */
+
+enum verdict { OK, AGAIN, AGAIN_FIRST, AGAIN_CLOCK, AGAIN_KEYS, FINAL };
+
+static bool code_is(const struct s3_call *q, const char *const *codes)
+{
+    for (; *codes; codes++)
+        if (!strcmp(q->error.code, *codes))
+            return true;
+    return false;
+}
+
+/* Of a name in this list the server may say it while it is busy or the request was damaged on its way. */
+static const char *const passing[] = {
+    "SlowDown",       "InternalError",    "ServiceUnavailable",        "RequestTimeout",
+    "Throttling",     "RequestTimeout",   "ThrottlingException",       "BadDigest",
+    "IncompleteBody", "OperationAborted", "XAmzContentSHA256Mismatch", NULL};
+static const char *const of_keys[] = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken",
+                                      "InvalidToken",       "TokenRefreshRequired",  NULL};
+static const char *const of_clock[] = {"RequestTimeTooSkewed", "RequestExpired", NULL};
+
+static enum verdict judge_status(const struct s3_call *q)
+{
+    const long status = q->x.status;
+    if (status == 200 || status == 204 || status == 206)
+        return OK;
+    if (code_is(q, of_clock))
+        return AGAIN_CLOCK;
+    if (code_is(q, of_keys))
+        return AGAIN_KEYS;
+    if (code_is(q, passing) || status == 429 || status == 408 ||
+        (status >= 500 && status != 501 && status != 505 && status != 507))
+        return AGAIN;
+    return FINAL;
+}
+
+static enum verdict judge(const struct s3_call *q)
+{
+    switch (q->result) {
+    case S3_ANSWERED:
+        return judge_status(q);
+    case S3_NO_HOST:
+    case S3_UNREACHABLE:
+        return AGAIN_FIRST;
+    case S3_STALLED:
+    case S3_BROKEN:
+        return AGAIN;
+    case S3_STOPPED:
+    case S3_SINK:
+    case S3_CERTIFICATE:
+    case S3_NO_MEMORY:
+        break;
+    }
+    return FINAL;
+}
+
+/* Keys that were replaced: their file is read again, once for each answer that refuses them. */
+static bool keys_renew(struct s3_store *s)
+{
+    struct err ignored = ERR_INIT;
+    struct s3_keys *k = s->credentials ? malloc(sizeof *k) : NULL;
+    bool changed = false;
+    if (!k)
+        return false;
+    if (s3_keys_read(k, s->credentials, &ignored) == 0) {
+        pthread_rwlock_wrlock(&s->keys_lock);
+        changed = strcmp(k->access, s->keys->access) || strcmp(k->secret, s->keys->secret) ||
+                  strcmp(k->token, s->keys->token);
+        *s->keys = *k;
+        pthread_rwlock_unlock(&s->keys_lock);
+    }
+    s3_keys_wipe(k);
+    free(k);
+    if (changed)
+        log_line(LOG_LVL_INFO, "the credentials in %s have changed and were read again", s->credentials);
+    return changed;
+}
+
+static int stopped(const struct s3_store *s, struct err *e)
+{
+    return s->base.stop && atomic_load_explicit(s->base.stop, memory_order_relaxed)
+               ? err_set(e, ERR_INTERRUPTED, ECANCELED, "interrupted while %s was waited for", s->base.location)
+               : 0;
+}
+
+/* Between half and all of a pause that doubles. */
+static void wait_before(const struct s3_store *s, unsigned tries)
+{
+    uint64_t ms = s->pause_ms;
+    for (unsigned i = 1; i < tries && ms < PAUSE_MAX_MS; i++)
+        ms *= 2;
+    if (ms > PAUSE_MAX_MS)
+        ms = PAUSE_MAX_MS;
+    uint32_t random = 0;
+    RAND_bytes((uint8_t *)&random, sizeof random);
+    ms = ms / 2 + random % (ms / 2 + 1);
+    const int64_t until = mono_ns() + (int64_t)ms * NS_PER_MS;
+    for (int64_t left; (left = until - mono_ns()) > 0 && stopped(s, NULL) == 0;) {
+        const struct timespec t = ns_timespec(left < LOOK_MS * NS_PER_MS ? left : LOOK_MS * NS_PER_MS);
+        nanosleep(&t, NULL);
+    }
+}
+
+/* The server's clock, once for a call. */
+static bool clock_follow(struct s3_call *q, bool *corrected)
+{
+    if (*corrected || !q->x.date_ns)
+        return false;
+    *corrected = true;
+    const int64_t skew = q->x.date_ns - now_ns();
+    atomic_store(&q->s->skew_ns, skew);
+    log_warning("the clock of %s differs from this machine's by %lld s: requests are dated by its clock", q->s->host,
+                (long long)(skew / NS_PER_S));
+    return true;
+}
+
+/* What went wrong, for a log line. */
+static const char *reason(const struct s3_call *q)
+{
+    return q->result != S3_ANSWERED ? (q->x.why[0] ? q->x.why : "no answer") : q->error.code[0] ? q->error.code : "";
+}
+
+int s3_call(struct s3_call *q, struct err *e)
+{
+    struct s3_store *s = q->s;
+    bool corrected = false, renewed = false;
+    for (unsigned n = 1;; n++) {
+        int rc = attempt(q, e);
+        if (rc < 0)
+            return rc;
+        q->error = (struct s3_error){.code = ""};
+        if (q->result == S3_ANSWERED) {
+            atomic_store(&s->answered, true);
+            if (q->x.error_len)
+                s3_error_parse(&q->error, q->x.error, q->x.error_len);
+        }
+        if (q->result == S3_STOPPED || (rc = stopped(s, NULL)) < 0)
+            return err_set(e, ERR_INTERRUPTED, ECANCELED, "interrupted while %s was waited for", s->base.location);
+        const enum verdict v = judge(q);
+        const unsigned most =
+            v == AGAIN_FIRST && !atomic_load(&s->answered) && s->tries > TRIES_FIRST ? TRIES_FIRST : s->tries;
+        if (v == OK || v == FINAL)
+            return 0;
+        if (v == AGAIN_CLOCK  ? !clock_follow(q, &corrected)
+            : v == AGAIN_KEYS ? renewed || !(renewed = keys_renew(s))
+                              : n >= most)
+            return 0;
+        __atomic_fetch_add(&s->base.requests.retries, 1, __ATOMIC_RELAXED);
+        log_debug("%s %s in %s: %ld %s, repeated", q->method, q->name ? q->name : "list", s->base.location, q->x.status,
+                  reason(q));
+        if (v == AGAIN || v == AGAIN_FIRST)
+            wait_before(s, n);
+    }
+}
+
+/* ---- errors ---- */
+
+static int fail_transport(const struct s3_call *q, const char *what, struct err *e)
+{
+    const struct s3_store *s = q->s;
+    switch (q->result) {
+    case S3_NO_HOST:
+        err_set(e, ERR_GENERIC, 0, "cannot %s: the name of %s has no address: %s", what, s->host, q->x.why);
+        return err_hint(e, "check endpoint, and the name service of this machine");
+    case S3_UNREACHABLE:
+        err_set(e, ERR_GENERIC, 0, "cannot %s: no connection to %s: %s", what, s->host, q->x.why);
+        return err_hint(e, "check endpoint and its port; is the server running, and does a firewall let it through?");
+    case S3_CERTIFICATE:
+        err_set(e, ERR_PERMISSION, 0, "cannot %s: the TLS connection to %s is not trusted: %s", what, s->host,
+                q->x.why);
+        return err_hint(e, "for a certificate authority of your own set ca-file; check the name in endpoint");
+    case S3_STALLED:
+        err_set(e, ERR_GENERIC, ETIMEDOUT, "cannot %s: %s does not answer", what, s->host);
+        return err_hint(e, "is the server overloaded, or the network down? The operation can be repeated");
+    case S3_NO_MEMORY:
+        return err_nomem(e);
+    default:
+        return err_set(e, ERR_GENERIC, 0, "cannot %s: the connection to %s failed: %s", what, s->host, q->x.why);
+    }
+}
+
+static int fail_keys(const struct s3_call *q, const char *what, struct err *e)
+{
+    const struct s3_store *s = q->s;
+    const char *from = s->credentials ? s->credentials : "the configuration";
+    err_set(e, ERR_PERMISSION, 0, "cannot %s: %s refuses the credentials: %s", what, s->host, q->error.code);
+    if (!strcmp(q->error.code, "InvalidAccessKeyId"))
+        return err_hint(e, "the server does not know the access-key in %s", from);
+    if (!strcmp(q->error.code, "SignatureDoesNotMatch"))
+        return err_hint(e, "the secret-key in %s does not belong to its access-key", from);
+    return err_hint(e, "the session-token in %s has expired or is wrong: renew it", from);
+}
+
+static int fail_region(const struct s3_call *q, const char *what, const char *region, struct err *e)
+{
+    err_set(e, ERR_USAGE, 0, "cannot %s: the bucket is in another region than %s", what, q->s->region);
+    return *region ? err_hint(e, "set region = %s", region) : err_hint(e, "set region to that of the bucket");
+}
+
+static int fail_final(const struct s3_call *q, const char *what, struct err *e)
+{
+    const struct s3_store *s = q->s;
+    const char *text = q->error.message[0] ? q->error.message : q->error.code;
+    if (q->x.status == 403) {
+        err_set(e, ERR_PERMISSION, 0, "cannot %s: %s denies it (%s)", what, s->base.location,
+                q->error.code[0] ? q->error.code : "status 403");
+        return err_hint(e, "the key needs the rights to list the bucket and to get, put and delete its objects");
+    }
+    if (q->x.status == 507 || !strcmp(q->error.code, "QuotaExceeded"))
+        return err_set(e, ERR_NO_SPACE, ENOSPC, "cannot %s in %s: %s", what, s->base.location, text);
+    err_set(e, ERR_GENERIC, 0, "cannot %s: %s answered with status %ld%s%s", what, s->host, q->x.status,
+            *text ? ": " : "", text);
+    if (q->x.status == 501)
+        return err_hint(e, "the server does not implement a request that is needed");
+    return e ? -EIO : -EIO;
+}
+
+int s3_call_failed(const struct s3_call *q, const char *what, struct err *e)
+{
+    const struct s3_store *s = q->s;
+    if (q->result != S3_ANSWERED)
+        return fail_transport(q, what, e);
+    const char *region = q->error.region[0] ? q->error.region : q->x.region;
+    if (!strcmp(q->error.code, "NoSuchBucket")) {
+        err_plain(e, ERR_NO_REPO, ENOENT, "cannot %s: there is no bucket of that name at %s", what, s->host);
+        return err_hint(e,
+                        "check bucket in the [repository] section, or create the bucket; this is never done for you");
+    }
+    if (code_is(q, of_clock)) {
+        err_set(e, ERR_CLOCK, 0, "cannot %s: the clock of this machine is wrong for %s", what, s->host);
+        return err_hint(e, "set the clock: `timedatectl` shows whether it is synchronised");
+    }
+    if (q->x.status == 301 || q->x.status == 307 || !strcmp(q->error.code, "AuthorizationHeaderMalformed") ||
+        (q->x.status == 400 && *region))
+        return fail_region(q, what, region, e);
+    if (code_is(q, of_keys))
+        return fail_keys(q, what, e);
+    return fail_final(q, what, e);
+}
+
+bool s3_missing(const struct s3_call *q)
+{
+    return q->result == S3_ANSWERED && q->x.status == 404 && strcmp(q->error.code, "NoSuchBucket") != 0;
+}
+
+bool s3_succeeded(const struct s3_call *q)
+{
+    return q->result == S3_ANSWERED && judge_status(q) == OK;
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* s3-call.h - requests of an S3 store: made, signed, repeated, and their errors explained (internal to blob-s3.c) */
+#ifndef SNAPFERRY_REPO_S3_CALL_H
+#define SNAPFERRY_REPO_S3_CALL_H
+
+#include "repo/blob-ops.h"
+#include "repo/s3-http.h"
+#include "repo/s3-recent.h"
+#include "repo/s3-sign.h"
+#include "repo/s3-xml.h"
+
+#include <pthread.h>
+
+struct s3_store {
+    struct blobs base;
+    struct s3_http *http;
+    char *scheme, *host, *bucket, *prefix, *region, *credentials, *spool;
+    bool tls;
+    unsigned tries, pause_ms;
+    pthread_rwlock_t keys_lock;
+    struct s3_keys *keys;    /* in memory of its own that is not in a core dump */
+    _Atomic int64_t skew_ns; /* the server's clock minus this machine's, where requests were refused for it */
+    _Atomic bool answered;   /* ever */
+    struct s3_recent recent;
+};
+
+/* One operation: what is asked, and what the last attempt gave. */
+struct s3_call {
+    struct s3_store *s;
+    const char *method, *name; /* of the blob, NULL: of the bucket */
+    const char *query;         /* "" or sorted and encoded */
+    char range[64];            /* "" or the value of the header */
+    const char *md5;           /* of the body, base64; NULL: no body */
+    const char *body_hash;     /* SHA-256 of the body in hex; NULL: none */
+    int (*restart)(void *arg); /* of x.arg, before each attempt; NULL: nothing to do */
+    struct s3_exchange x;
+    enum s3_result result;
+    struct s3_error error;
+};
+
+/* Repeats a request until it has an answer that counts. 0: q->x has it, of whatever status; negative: stopped, or no
+ * request could be made. Any thread. */
+int s3_call(struct s3_call *q, struct err *e);
+/* Of the last answer: a status of success; there is no such blob. */
+bool s3_succeeded(const struct s3_call *q);
+bool s3_missing(const struct s3_call *q);
+/* What a call that did not succeed means, as an error. `what`: "read blob p... in ...". */
+int s3_call_failed(const struct s3_call *q, const char *what, struct err *e);
+
+#endif

@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "repo/s3-http.h"
+
+#include "base/cleanup.h"
+#include "base/time.h"
+
+#include <curl/curl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <strings.h>
+
+#define KEPT_MAX 16           /* idle handles, each with a connection */
+#define LOOK_MS 100           /* how often `stop` is looked at */
+#define BUFFER (128L << 10)   /* of libcurl, of a transfer in either direction */
+#define THROTTLED (16L << 10) /* likewise, of a transfer with a limit */
+
+struct handle {
+    CURLM *multi;
+    CURL *easy;
+    struct handle *next;
+};
+
+struct s3_http {
+    char *ca_file;
+    unsigned stall_s, connect_s;
+    pthread_mutex_t lock;
+    struct handle *idle;
+    unsigned n_idle;
+};
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static bool usable;
+
+static void global_init(void)
+{
+    usable = curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK;
+}
+
+int s3_http_new(struct s3_http **ret, const struct s3_http_opts *o, struct err *e)
+{
+    pthread_once(&once, global_init);
+    struct s3_http *h = usable ? calloc(1, sizeof *h) : NULL;
+    if (!h)
+        return err_nomem(e);
+    pthread_mutex_init(&h->lock, NULL);
+    h->stall_s = o->stall_s;
+    h->connect_s = o->connect_s;
+    if (o->ca_file && *o->ca_file && !(h->ca_file = strdup(o->ca_file))) {
+        s3_http_free(h);
+        return err_nomem(e);
+    }
+    *ret = h;
+    return 0;
+}
+
+static void handle_free(struct handle *n)
+{
+    if (n->easy)
+        curl_easy_cleanup(n->easy);
+    if (n->multi)
+        curl_multi_cleanup(n->multi);
+    free(n);
+}
+
+void s3_http_free(struct s3_http *h)
+{
+    if (!h)
+        return;
+    while (h->idle) {
+        struct handle *n = h->idle;
+        h->idle = n->next;
+        handle_free(n);
+    }
+    pthread_mutex_destroy(&h->lock);
+    free(h->ca_file);
+    free(h);
+}
+
+/* The one used last: its connection is the most likely to be alive. */
+static struct handle *handle_get(struct s3_http *h)
+{
+    pthread_mutex_lock(&h->lock);
+    struct handle *n = h->idle;
+    if (n) {
+        h->idle = n->next;
+        h->n_idle--;
+    }
+    pthread_mutex_unlock(&h->lock);
+    if (n || !(n = calloc(1, sizeof *n)))
+        return n;
+    n->multi = curl_multi_init();
+    n->easy = curl_easy_init();
+    if (!n->multi || !n->easy) {
+        handle_free(n);
+        return NULL;
+    }
+    curl_multi_setopt(n->multi, CURLMOPT_MAXCONNECTS, 1L);
+    return n;
+}
+
+/* One whose transfer failed is not used again: neither its connection nor its state can be relied on. */
+static void handle_put(struct s3_http *h, struct handle *n, bool good)
+{
+    /* Nothing of the request stays in it: it had a session token. The connection is the multi handle's. */
+    curl_easy_reset(n->easy);
+    pthread_mutex_lock(&h->lock);
+    const bool keep = good && h->n_idle < KEPT_MAX;
+    if (keep) {
+        n->next = h->idle;
+        h->idle = n;
+        h->n_idle++;
+    }
+    pthread_mutex_unlock(&h->lock);
+    if (!keep)
+        handle_free(n);
+}
+
+/* ---- what libcurl calls ---- */
+
+static bool stopped(const struct s3_exchange *x)
+{
+    return x->stop && atomic_load_explicit(x->stop, memory_order_relaxed);
+}
+
+static size_t on_body(char *data, size_t size, size_t n, void *arg)
+{
+    struct s3_exchange *x = arg;
+    const size_t len = size * n;
+    if (x->status == 200 || x->status == 206) {
+        throttle_wait(x->reads, len);
+        return !x->sink || x->sink(x, data, len) >= 0 ? len : CURL_WRITEFUNC_ERROR;
+    }
+    const size_t room = S3_ERROR_BODY - x->error_len, keep = len < room ? len : room;
+    memcpy(x->error + x->error_len, data, keep);
+    x->error_len += keep;
+    x->error[x->error_len] = '\0';
+    return len;
+}
+
+static size_t on_request_body(char *to, size_t size, size_t n, void *arg)
+{
+    struct s3_exchange *x = arg;
+    uint64_t len = size * n;
+    if (len > x->length - x->sent)
+        len = x->length - x->sent;
+    if (len == 0)
+        return 0;
+    if (x->data) {
+        memcpy(to, (const char *)x->data + x->sent, len);
+    } else {
+        const ssize_t got = pread(x->fd, to, len, (off_t)x->sent);
+        if (got <= 0)
+            return CURL_READFUNC_ABORT;
+        len = (uint64_t)got;
+    }
+    throttle_wait(x->writes, len);
+    x->sent += len;
+    return len;
+}
+
+/* A kept connection that the server had closed: the body is sent once more over a new one. */
+static int on_rewind(void *arg, curl_off_t to, int whence)
+{
+    struct s3_exchange *x = arg;
+    if (whence != SEEK_SET || to < 0 || (uint64_t)to > x->length)
+        return CURL_SEEKFUNC_FAIL;
+    x->sent = (uint64_t)to;
+    return CURL_SEEKFUNC_OK;
+}
+
+/* The value of a header of that name, as a string in `out`. */
+static bool header_is(const char *line, size_t len, const char *name, char *out, size_t cap)
+{
+    const size_t n = strlen(name);
+    if (len <= n || strncasecmp(line, name, n) != 0 || line[n] != ':')
+        return false;
+    size_t from = n + 1;
+    while (from < len && (line[from] == ' ' || line[from] == '\t'))
+        from++;
+    while (len > from && strchr(" \t\r\n", line[len - 1]))
+        len--;
+    snprintf(out, cap, "%.*s", (int)(len - from), line + from);
+    return true;
+}
+
+static int64_t date_of(const char *text)
+{
+    const time_t t = curl_getdate(text, NULL);
+    return t > 0 && t < INT64_MAX / NS_PER_S ? (int64_t)t * NS_PER_S : 0;
+}
+
+static void on_range(struct s3_exchange *x, const char *text)
+{
+    long long from, to, total;
+    if (sscanf(text, "bytes %lld-%lld/%lld", &from, &to, &total) == 3 && from >= 0 && to >= from && total > to) {
+        x->range_from = from;
+        x->range_total = total;
+    }
+}
+
+static void response_reset(struct s3_exchange *x)
+{
+    x->status = 0;
+    x->date_ns = x->modified_ns = 0;
+    x->content_length = x->range_from = x->range_total = -1;
+    x->region[0] = x->error[0] = '\0';
+    x->error_len = 0;
+}
+
+static size_t on_header(char *line, size_t size, size_t n, void *arg)
+{
+    struct s3_exchange *x = arg;
+    const size_t len = size * n;
+    char v[128];
+    if (len > 9 && !strncmp(line, "HTTP/", 5)) { /* of an interim response or of the final one */
+        response_reset(x);
+        const char *blank = memchr(line, ' ', len);
+        x->status = blank ? strtol(blank, NULL, 10) : 0;
+    } else if (header_is(line, len, "date", v, sizeof v)) {
+        x->date_ns = date_of(v);
+    } else if (header_is(line, len, "last-modified", v, sizeof v)) {
+        x->modified_ns = date_of(v);
+    } else if (header_is(line, len, "content-range", v, sizeof v)) {
+        on_range(x, v);
+    } else if (header_is(line, len, "content-length", v, sizeof v)) {
+        x->content_length = strtoll(v, NULL, 10);
+    } else if (header_is(line, len, "x-amz-bucket-region", v, sizeof v)) {
+        snprintf(x->region, sizeof x->region, "%s", v);
+    }
+    return len;
+}
+
+/* ---- a request ---- */
+
+static bool set_up(struct s3_http *h, CURL *c, struct s3_exchange *x, struct curl_slist *headers)
+{
+#define SET(option, value)                                                                                             \
+    do {                                                                                                               \
+        if (curl_easy_setopt(c, CURLOPT_##option, value) != CURLE_OK)                                                  \
+            return false;                                                                                              \
+    } while (0)
+    SET(URL, x->url);
+    SET(PROTOCOLS_STR, "http,https");
+    SET(HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+    SET(NOSIGNAL, 1L);
+    SET(FOLLOWLOCATION, 0L);
+    SET(PATH_AS_IS, 1L);
+    SET(HTTPHEADER, headers);
+    SET(ERRORBUFFER, x->why);
+    SET(USERAGENT, "snapferry/" SNAPFERRY_VERSION);
+    SET(CONNECTTIMEOUT, (long)h->connect_s);
+    SET(LOW_SPEED_LIMIT, 1024L);
+    SET(LOW_SPEED_TIME, (long)h->stall_s);
+    SET(TCP_KEEPALIVE, 1L);
+    SET(BUFFERSIZE, x->reads && x->reads->rate ? THROTTLED : BUFFER);
+    SET(UPLOAD_BUFFERSIZE, x->writes && x->writes->rate ? THROTTLED : BUFFER);
+    SET(SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+    if (h->ca_file) {
+        SET(CAINFO, h->ca_file);
+        SET(CAPATH, NULL);
+    }
+    SET(HEADERFUNCTION, on_header);
+    SET(HEADERDATA, x);
+    SET(WRITEFUNCTION, on_body);
+    SET(WRITEDATA, x);
+    if (x->has_body) {
+        SET(UPLOAD, 1L);
+        SET(INFILESIZE_LARGE, (curl_off_t)x->length);
+        SET(READFUNCTION, on_request_body);
+        SET(READDATA, x);
+        SET(SEEKFUNCTION, on_rewind);
+        SET(SEEKDATA, x);
+    } else if (!strcmp(x->method, "HEAD")) {
+        SET(NOBODY, 1L);
+    }
+    SET(CUSTOMREQUEST, x->method);
+    return true;
+#undef SET
+}
+
+static enum s3_result result_of(CURLcode code)
+{
+    switch (code) {
+    case CURLE_OK:
+        return S3_ANSWERED;
+    case CURLE_WRITE_ERROR:
+    case CURLE_ABORTED_BY_CALLBACK:
+    case CURLE_READ_ERROR:
+        return S3_SINK;
+    case CURLE_COULDNT_RESOLVE_HOST:
+    case CURLE_COULDNT_RESOLVE_PROXY:
+        return S3_NO_HOST;
+    case CURLE_COULDNT_CONNECT:
+        return S3_UNREACHABLE;
+    case CURLE_PEER_FAILED_VERIFICATION:
+    case CURLE_SSL_CACERT_BADFILE:
+    case CURLE_SSL_ISSUER_ERROR:
+    case CURLE_SSL_CONNECT_ERROR:
+        return S3_CERTIFICATE;
+    case CURLE_OPERATION_TIMEDOUT:
+        return S3_STALLED;
+    case CURLE_OUT_OF_MEMORY:
+        return S3_NO_MEMORY;
+    default:
+        return S3_BROKEN;
+    }
+}
+
+static enum s3_result transfer(CURLM *m, struct s3_exchange *x)
+{
+    int running = 1;
+    for (;;) {
+        if (curl_multi_perform(m, &running) != CURLM_OK)
+            return S3_NO_MEMORY;
+        if (stopped(x))
+            return S3_STOPPED;
+        if (!running)
+            break;
+        if (curl_multi_poll(m, NULL, 0, LOOK_MS, NULL) != CURLM_OK)
+            return S3_NO_MEMORY;
+    }
+    int left;
+    const CURLMsg *msg = curl_multi_info_read(m, &left);
+    if (!msg || msg->msg != CURLMSG_DONE)
+        return S3_BROKEN;
+    if (msg->data.result != CURLE_OK && !x->why[0])
+        snprintf(x->why, sizeof x->why, "%s", curl_easy_strerror(msg->data.result));
+    return result_of(msg->data.result);
+}
+
+static struct curl_slist *headers_of(const struct s3_exchange *x)
+{
+    /* No "Expect: 100-continue", which costs a round trip. */
+    struct curl_slist *all = curl_slist_append(NULL, "Expect:");
+    for (const char *const *h = x->headers; all && *h; h++) {
+        struct curl_slist *more = curl_slist_append(all, *h);
+        if (!more) {
+            curl_slist_free_all(all);
+            return NULL;
+        }
+        all = more;
+    }
+    return all;
+}
+
+enum s3_result s3_http_do(struct s3_http *h, struct s3_exchange *x)
+{
+    response_reset(x);
+    x->sent = 0;
+    x->why[0] = '\0';
+    if (stopped(x))
+        return S3_STOPPED;
+    struct handle *n = handle_get(h);
+    struct curl_slist *headers = n ? headers_of(x) : NULL;
+    enum s3_result ret = S3_NO_MEMORY;
+    if (headers && set_up(h, n->easy, x, headers) && curl_multi_add_handle(n->multi, n->easy) == CURLM_OK) {
+        ret = transfer(n->multi, x);
+        curl_multi_remove_handle(n->multi, n->easy);
+    }
+    if (n)
+        handle_put(h, n, ret == S3_ANSWERED);
+    /* A session token is among them. */
+    for (struct curl_slist *i = headers; i; i = i->next)
+        explicit_bzero(i->data, strlen(i->data));
+    curl_slist_free_all(headers);
+    return ret;
+}

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "repo/s3-xml.h"
+
+#include "base/time.h"
+
+#include <errno.h>
+#include <expat.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEPTH_MAX 16
+#define TEXT_MAX 4096 /* a key has 1024 bytes, encoded three times as many */
+
+struct s3_parser {
+    XML_Parser xml;
+    struct s3_page *page;
+    struct s3_error *error;
+    unsigned depth;
+    char name[4][32]; /* of the open elements, outermost first; longer names are cut, and none of ours is */
+    char text[TEXT_MAX + 1];
+    size_t len;
+    int rc;
+    struct blob_info one;
+    bool has_key, has_size;
+};
+
+static void fail(struct s3_parser *x, int rc)
+{
+    x->rc = rc;
+    XML_StopParser(x->xml, XML_FALSE);
+}
+
+static void on_start(void *arg, const char *name, const char **attributes)
+{
+    (void)attributes;
+    struct s3_parser *x = arg;
+    if (x->depth >= DEPTH_MAX) {
+        fail(x, -EBADMSG);
+        return;
+    }
+    if (x->depth < 4)
+        snprintf(x->name[x->depth], sizeof x->name[0], "%s", name);
+    x->depth++;
+    x->len = 0;
+    if (x->depth == 2 && !strcmp(name, "Contents")) {
+        x->one = (struct blob_info){.length = 0};
+        x->has_key = x->has_size = false;
+    }
+}
+
+static void on_text(void *arg, const char *text, int len)
+{
+    struct s3_parser *x = arg;
+    if ((size_t)len > TEXT_MAX - x->len) {
+        fail(x, -EBADMSG);
+        return;
+    }
+    memcpy(x->text + x->len, text, (size_t)len);
+    x->len += (size_t)len;
+}
+
+/* There is none in S3, and entities would come with it. */
+static void on_doctype(void *arg, const char *name, const char *system, const char *public, int subset)
+{
+    (void)name, (void)system, (void)public, (void)subset;
+    fail(arg, -EBADMSG);
+}
+
+static int digit_of(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    c |= 0x20;
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* In place; the text of encoding-type=url. */
+static void url_decode(char *text)
+{
+    char *to = text;
+    for (const char *p = text; *p; p++) {
+        if (*p == '%' && digit_of(p[1]) >= 0 && digit_of(p[2]) >= 0) {
+            *to++ = (char)(digit_of(p[1]) << 4 | digit_of(p[2]));
+            p += 2;
+        } else {
+            *to++ = *p == '+' ? ' ' : *p;
+        }
+    }
+    *to = '\0';
+}
+
+/* A server may ignore that keys are wanted encoded. Names of blobs are the same either way; the prefix may not be. */
+static void take_key(struct s3_parser *x)
+{
+    const size_t n = strlen(x->page->prefix);
+    if (strncmp(x->text, x->page->prefix, n) != 0)
+        url_decode(x->text);
+    const size_t len = strlen(x->text);
+    x->has_key = !strncmp(x->text, x->page->prefix, n) && len > n && len - n <= BLOB_NAME_MAX;
+    if (x->has_key)
+        memcpy(x->one.name, x->text + n, len - n + 1);
+}
+
+static void take_size(struct s3_parser *x)
+{
+    char *end;
+    errno = 0;
+    const unsigned long long n = strtoull(x->text, &end, 10);
+    x->has_size = errno == 0 && x->text[0] >= '0' && x->text[0] <= '9' && !*end && n <= INT64_MAX;
+    x->one.length = n;
+}
+
+static void take_blob(struct s3_parser *x)
+{
+    struct s3_page *p = x->page;
+    if (!x->has_key || !x->has_size)
+        return;
+    if (p->n >= S3_PAGE_MAX) {
+        fail(x, -EBADMSG);
+        return;
+    }
+    if (p->n == p->cap) {
+        const size_t cap = p->cap ? 2 * p->cap : 64;
+        struct blob_info *all = realloc(p->blobs, cap * sizeof *all);
+        if (!all) {
+            fail(x, -ENOMEM);
+            return;
+        }
+        p->blobs = all;
+        p->cap = cap;
+    }
+    p->blobs[p->n++] = x->one;
+}
+
+static void page_end(struct s3_parser *x, const char *name)
+{
+    struct s3_page *p = x->page;
+    if (x->depth == 1) {
+        p->listed = !strcmp(name, "ListBucketResult");
+    } else if (x->depth == 2) {
+        if (!strcmp(name, "Contents"))
+            take_blob(x);
+        else if (!strcmp(name, "IsTruncated"))
+            p->truncated = !strcmp(x->text, "true");
+        else if (!strcmp(name, "NextContinuationToken") && x->len > S3_TOKEN_MAX)
+            fail(x, -EBADMSG);
+        else if (!strcmp(name, "NextContinuationToken"))
+            memcpy(p->token, x->text, x->len + 1);
+    } else if (x->depth == 3 && !strcmp(x->name[1], "Contents")) {
+        if (!strcmp(name, "Key"))
+            take_key(x);
+        else if (!strcmp(name, "Size"))
+            take_size(x);
+        else if (!strcmp(name, "LastModified") && time_parse(&x->one.mtime_ns, x->text) < 0)
+            x->has_size = false;
+    }
+}
+
+static void error_end(struct s3_parser *x, const char *name)
+{
+    struct s3_error *r = x->error;
+    if (x->depth != 2 || strcmp(x->name[0], "Error") != 0)
+        return;
+    if (!strcmp(name, "Code"))
+        snprintf(r->code, sizeof r->code, "%s", x->text);
+    else if (!strcmp(name, "Message"))
+        snprintf(r->message, sizeof r->message, "%s", x->text);
+    else if (!strcmp(name, "Region"))
+        snprintf(r->region, sizeof r->region, "%s", x->text);
+}
+
+static void on_end(void *arg, const char *name)
+{
+    struct s3_parser *x = arg;
+    x->text[x->len] = '\0';
+    if (x->page)
+        page_end(x, name);
+    else
+        error_end(x, name);
+    x->depth--;
+    x->len = 0;
+}
+
+static bool parser_init(struct s3_parser *x)
+{
+    x->xml = XML_ParserCreate("UTF-8");
+    if (!x->xml)
+        return false;
+    XML_SetUserData(x->xml, x);
+    XML_SetElementHandler(x->xml, on_start, on_end);
+    XML_SetCharacterDataHandler(x->xml, on_text);
+    XML_SetStartDoctypeDeclHandler(x->xml, on_doctype);
+    return true;
+}
+
+int s3_parser_new(struct s3_parser **ret, struct s3_page *p, struct err *e)
+{
+    struct s3_parser *x = calloc(1, sizeof *x);
+    if (!x || !parser_init(x)) {
+        free(x);
+        return err_nomem(e);
+    }
+    x->page = p;
+    p->n = 0;
+    p->truncated = p->listed = false;
+    p->token[0] = '\0';
+    *ret = x;
+    return 0;
+}
+
+void s3_parser_free(struct s3_parser *x)
+{
+    if (!x)
+        return;
+    XML_ParserFree(x->xml);
+    free(x);
+}
+
+static int parse(struct s3_parser *x, const void *data, size_t len, bool last)
+{
+    if (x->rc == 0 && XML_Parse(x->xml, data, (int)len, last) != XML_STATUS_OK && x->rc == 0)
+        x->rc = XML_GetErrorCode(x->xml) == XML_ERROR_NO_MEMORY ? -ENOMEM : -EBADMSG;
+    return x->rc;
+}
+
+int s3_parser_feed(struct s3_parser *x, const void *data, size_t len)
+{
+    return len > 1 << 20 ? -EBADMSG : parse(x, data, len, false);
+}
+
+int s3_parser_end(struct s3_parser *x)
+{
+    const int rc = parse(x, "", 0, true);
+    if (rc < 0)
+        return rc;
+    return x->page->listed && (!x->page->truncated || x->page->token[0]) ? 0 : -EBADMSG;
+}
+
+void s3_page_free(struct s3_page *p)
+{
+    free(p->blobs);
+    p->blobs = NULL;
+    p->n = p->cap = 0;
+}
+
+/* What becomes part of a message has no control characters. */
+static void printable(char *text)
+{
+    for (; *text; text++)
+        if ((unsigned char)*text < ' ' || *text == 0x7f)
+            *text = ' ';
+}
+
+void s3_error_parse(struct s3_error *ret, const char *xml, size_t len)
+{
+    struct s3_parser *x = calloc(1, sizeof *x);
+    *ret = (struct s3_error){.code = ""};
+    if (x && parser_init(x)) {
+        x->error = ret;
+        parse(x, xml, len, true);
+        XML_ParserFree(x->xml);
+    }
+    free(x);
+    printable(ret->code);
+    printable(ret->message);
+    printable(ret->region);
+}

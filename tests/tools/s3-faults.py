@@ -1,0 +1,216 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""An S3 service that misbehaves on request, for tests; one bucket "b" in memory. It verifies Content-MD5 and dates, not
+signatures: swift-s3.py does.
+
+usage: s3-faults.py PORT-FILE
+
+GET /_fault/KIND/N    the next N requests fail that way (see Handler.fault())
+GET /_set/NAME/VALUE  skew: seconds of the clock; lag: 1: lists do not know what is put or deleted from now on;
+                      page: keys of a page; key: the only access key that is known
+GET /_requests        how many requests there were, and sets the number to 0
+"""
+import base64
+import ctypes
+import email.utils
+import hashlib
+import http.server
+import os
+import re
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+import urllib.parse
+
+ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+lock = threading.Lock()
+objects, listed = {}, {}  # key -> (bytes, time); what lists show, while they lag
+state = {"fault": "", "left": 0, "skew": 0, "lag": 0, "page": 1000, "key": "", "requests": 0}
+
+
+def stamp(t, iso):
+    return time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(t)) if iso else email.utils.formatdate(t, usegmt=True)
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def log_message(self, *_):
+        pass
+
+    def date_time_string(self, timestamp=None):
+        return stamp(time.time() + state["skew"], False)
+
+    def answer(self, status, body=b"", headers=(), cut=None):
+        self.send_response(status)
+        for k, v in headers:
+            self.send_header(k, v)
+        if status != 204 and not any(k == "Content-Length" for k, _ in headers):
+            self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body if cut is None else body[:cut])
+        if cut is not None:
+            self.wfile.flush()
+            self.close_connection = True
+
+    def error(self, status, code, more=""):
+        self.answer(status, f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>of {code}</Message>{more}"
+                            "</Error>".encode(), [("Content-Type", "application/xml")])
+
+    def reset(self):
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.connection.close()
+        self.close_connection = True
+
+    def fault(self, kind):
+        """True: it was the answer."""
+        if kind == "slowdown":
+            self.error(503, "SlowDown")
+        elif kind == "internal":
+            self.error(500, "InternalError")
+        elif kind == "gateway":  # of a proxy before the server
+            self.answer(502, b"<html>Bad Gateway")
+        elif kind == "reset":
+            self.reset()
+        elif kind == "stall":
+            time.sleep(20)
+            self.close_connection = True
+        elif kind == "garbage":
+            self.wfile.write(b"\x00\x01\x02 no HTTP\r\n\r\n")
+            self.close_connection = True
+        elif kind == "html":
+            self.answer(200, b"<html><body>Welcome!</body></html>")
+        elif kind == "doctype":
+            self.answer(200, b'<!DOCTYPE x [<!ENTITY a "aaaa">]><ListBucketResult>&a;</ListBucketResult>')
+        elif kind == "denied":
+            self.error(403, "AccessDenied")
+        elif kind == "secret":
+            self.error(403, "SignatureDoesNotMatch")
+        elif kind == "expired":
+            self.error(403, "ExpiredToken")
+        elif kind == "bucket":
+            self.error(404, "NoSuchBucket")
+        elif kind == "region":
+            self.error(400, "AuthorizationHeaderMalformed", "<Region>eu-9</Region>")
+        elif kind == "quota":
+            self.error(403, "QuotaExceeded")
+        elif kind == "full":
+            self.error(507, "InsufficientStorage")
+        else:
+            return False
+        return True
+
+    def control(self, path):
+        what, *rest = path.strip("/").split("/")
+        text = "ok"
+        with lock:
+            if what == "_fault":
+                state["fault"], state["left"] = rest[0], int(rest[1])
+            elif what == "_set":
+                if rest[0] == "lag":
+                    listed.clear()
+                    listed.update(objects)
+                state[rest[0]] = "".join(rest[1:]) if rest[0] == "key" else int(rest[1])
+            elif what == "_requests":
+                text = str(state["requests"])
+                state["requests"] = 0
+        self.answer(200, text.encode())
+
+    def handle_any(self):
+        url = urllib.parse.urlsplit(self.path)
+        if url.path.startswith("/_"):
+            return self.control(url.path)
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        with lock:
+            state["requests"] += 1
+            kind = state["fault"] if state["left"] else ""
+            state["left"] -= bool(kind)
+        if self.fault(kind):
+            return None
+        date = time.strptime(self.headers.get("x-amz-date", "19700101T000000Z"), "%Y%m%dT%H%M%SZ")
+        import calendar
+        if abs(calendar.timegm(date) - time.time() - state["skew"]) > 900:
+            return self.error(403, "RequestTimeTooSkewed")
+        if state["key"] and f"Credential={state['key']}/" not in self.headers.get("Authorization", ""):
+            return self.error(403, "InvalidAccessKeyId")
+        parts = urllib.parse.unquote(url.path).split("/", 2)
+        if parts[1] != "b":
+            return self.error(404, "NoSuchBucket")
+        if len(parts) < 3 or not parts[2]:
+            return self.list(dict(urllib.parse.parse_qsl(url.query, keep_blank_values=True)))
+        return getattr(self, "on_" + self.command.lower())(parts[2], body, kind)
+
+    do_GET = do_PUT = do_HEAD = do_DELETE = handle_any
+
+    def on_put(self, key, body, kind):
+        md5 = base64.b64encode(hashlib.md5(body).digest()).decode()
+        if kind == "digest" or self.headers.get("Content-MD5") != md5:
+            return self.error(400, "BadDigest")
+        want = self.headers.get("x-amz-content-sha256")
+        if want not in ("UNSIGNED-PAYLOAD", hashlib.sha256(body).hexdigest()):
+            return self.error(400, "XAmzContentSHA256Mismatch")
+        with lock:
+            objects[key] = (body, time.time() + state["skew"])
+        if kind == "lost-answer":  # done, and nobody hears of it
+            return self.reset()
+        tag = "0" * 32 if kind == "etag" else hashlib.md5(body).hexdigest()
+        return self.answer(200, b"", [("ETag", f'"{tag}"')])
+
+    def on_delete(self, key, _body, _kind):
+        with lock:
+            objects.pop(key, None)
+        self.answer(204)
+
+    def on_head(self, key, _body, kind):
+        self.on_get(key, b"", kind)
+
+    def on_get(self, key, _body, kind):
+        if key not in objects:
+            return self.error(404, "NoSuchKey")
+        body, when = objects[key]
+        headers = [("Last-Modified", stamp(when, False)), ("ETag", '"lies"')]
+        status, m = 200, re.match(r"bytes=(\d+)-(\d+)$", self.headers.get("Range", ""))
+        if m and kind != "whole":
+            first, last = int(m[1]), min(int(m[2]), len(body) - 1)
+            if first >= len(body):
+                return self.error(416, "InvalidRange")
+            shift = 1 if kind == "shifted" else 0
+            headers.append(("Content-Range", f"bytes {first + shift}-{last + shift}/{len(body) + shift}"))
+            body, status = body[first:last + 1], 206
+        if self.command == "HEAD":
+            headers.append(("Content-Length", str(len(body))))
+        return self.answer(status, body, headers, len(body) // 2 if kind == "truncate" else None)
+
+    def list(self, q):
+        with lock:
+            now = dict(listed if state["lag"] else objects)
+        after, prefix = q.get("continuation-token", ""), q.get("prefix", "")
+        keys = sorted(k for k in now if k.startswith(prefix) and "/" not in k[len(prefix):] and k > after)
+        n = min(int(q.get("max-keys", 1000)), state["page"])
+        more = len(keys) > n
+        text = "".join(f"<Contents><Key>{urllib.parse.quote(k)}</Key><LastModified>{stamp(now[k][1], True)}"
+                       f"</LastModified><Size>{len(now[k][0])}</Size></Contents>" for k in keys[:n])
+        token = f"<NextContinuationToken>{keys[n - 1]}</NextContinuationToken>" if more else ""
+        self.answer(200, ("<?xml version='1.0' encoding='UTF-8'?><ListBucketResult xmlns='http://s3.amazonaws.com/doc/"
+                          f"2006-03-01/'><IsTruncated>{'true' if more else 'false'}</IsTruncated>{token}{text}"
+                          "<EncodingType>url</EncodingType></ListBucketResult>").encode())
+
+
+class Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 64
+
+    def handle_error(self, *_):
+        pass
+
+
+server = Server(("127.0.0.1", 0), Handler)
+with open(sys.argv[1] + ".new", "w") as f:
+    f.write(str(server.server_port))
+os.rename(sys.argv[1] + ".new", sys.argv[1])
+server.serve_forever()

@@ -1,0 +1,551 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The S3 store against a service that misbehaves (tests/tools/s3-faults.py): what is repeated, what is not, what is
+ * said.
+ */
+#include "repo/blob-s3.h"
+
+#include "base/time.h"
+#include "repo/s3-xml.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char dir[64], endpoint[64];
+static pid_t server;
+static struct blobs *b;
+static struct err e;
+static _Atomic bool stop;
+
+static struct s3_place place(void)
+{
+    static struct s3_keys keys = {.access = "test", .secret = "secret-that-is-not-shown"};
+    return (struct s3_place){.endpoint = endpoint,
+                             .bucket = "b",
+                             .prefix = "pre/",
+                             .region = "",
+                             .keys = &keys,
+                             .ca_file = "",
+                             .spool = dir,
+                             .stall_s = 1,
+                             .tries = 4,
+                             .pause_ms = 5};
+}
+
+/* The answer of the service to a request that is none of S3. */
+static long ask(const char *format, ...)
+{
+    char path[128], command[256], text[64] = "";
+    va_list args;
+    va_start(args, format);
+    vsnprintf(path, sizeof path, format, args);
+    va_end(args);
+    snprintf(command, sizeof command, "curl -s --noproxy '*' -m 10 %s/%s", endpoint, path);
+    FILE *f = popen(command, "r");
+    assert_non_null(f);
+    assert_non_null(fgets(text, sizeof text, f));
+    pclose(f);
+    return strtol(text, NULL, 10);
+}
+
+static int service_start(void **state)
+{
+    (void)state;
+    char file[96], port[16] = "";
+    snprintf(dir, sizeof dir, "/tmp/snapferry-s3.XXXXXX");
+    assert_non_null(mkdtemp(dir));
+    snprintf(file, sizeof file, "%s/port", dir);
+    server = fork();
+    if (server == 0) {
+        execl("/usr/bin/python3", "python3", "tests/tools/s3-faults.py", file, NULL);
+        _exit(127);
+    }
+    FILE *f = NULL;
+    for (int i = 0; i < 3000 && !(f = fopen(file, "r")); i++)
+        usleep(10000);
+    assert_non_null(f);
+    assert_non_null(fgets(port, sizeof port, f));
+    fclose(f);
+    unlink(file);
+    snprintf(endpoint, sizeof endpoint, "http://127.0.0.1:%s", port);
+    return 0;
+}
+
+static int service_end(void **state)
+{
+    (void)state;
+    kill(server, SIGKILL);
+    waitpid(server, NULL, 0);
+    return rmdir(dir); /* nothing was left in the directory of packs */
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    const struct s3_place p = place();
+    e = (struct err)ERR_INIT;
+    atomic_store(&stop, false);
+    return blobs_open_s3(&b, &p, BLOBS_OPEN, &e);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    blobs_free(b);
+    ask("_fault/none/0");
+    ask("_set/skew/0");
+    ask("_set/lag/0");
+    ask("_set/page/1000");
+    ask("_set/key/");
+    return 0;
+}
+
+#define OK(call) assert_int_equal((call) < 0 ? (print_error("%s\n", e.msg), -1) : 0, 0)
+#define FAILS(call, class, text)                                                                                       \
+    do {                                                                                                               \
+        e = (struct err)ERR_INIT;                                                                                      \
+        assert_true((call) < 0);                                                                                       \
+        assert_int_equal(e.cls, class);                                                                                \
+        if (!strstr(e.msg, text) && !strstr(e.hint, text))                                                             \
+            fail_msg("no \"%s\" in: %s (%s)", text, e.msg, e.hint);                                                    \
+        assert_null(strstr(e.msg, "secret-that"));                                                                     \
+    } while (0)
+
+static char seen[8192];
+static int see(const struct blob_info *i, void *arg)
+{
+    (void)arg;
+    snprintf(seen + strlen(seen), sizeof seen - strlen(seen), " %s:%d", i->name, (int)i->length);
+    return 0;
+}
+static const char *list(const char *prefix)
+{
+    seen[0] = '\0';
+    OK(blobs_list(b, prefix, see, NULL, &e));
+    return seen;
+}
+
+static void every_operation(void **state)
+{
+    (void)state;
+    uint8_t *data, two[2];
+    size_t len;
+    struct blob_info i;
+    struct blob_writer *w;
+    OK(blobs_put(b, "p1", "0123456789", 10, &e));
+    OK(blobs_put(b, "p1", "abcdefghij", 10, &e)); /* replaces */
+    OK(blobs_put(b, "empty", "", 0, &e));
+    OK(blobs_get(b, "p1", 10, &data, &len, &e));
+    assert_int_equal(len, 10);
+    assert_string_equal((char *)data, "abcdefghij");
+    free(data);
+    OK(blobs_get(b, "empty", 10, &data, &len, &e));
+    assert_int_equal(len, 0);
+    free(data);
+    OK(blobs_read(b, "p1", 8, two, 2, &e));
+    assert_memory_equal(two, "ij", 2);
+    OK(blobs_stat(b, "p1", &i, &e));
+    assert_int_equal(i.length, 10);
+    assert_true(i.mtime_ns > now_ns() - 60 * NS_PER_S && i.mtime_ns < now_ns() + 60 * NS_PER_S);
+    OK(blob_writer_new(&w, b, "q1", &e));
+    OK(blob_writer_write(w, 3, "def", 3, &e));
+    OK(blob_writer_write(w, 0, "abc", 3, &e));
+    OK(blob_writer_read(w, 2, two, 2, &e));
+    assert_memory_equal(two, "cd", 2);
+    assert_string_equal(list("q"), ""); /* not before the commit */
+    OK(blob_writer_commit(w, 5, &e));
+    OK(blobs_get(b, "q1", 10, &data, &len, &e));
+    assert_string_equal((char *)data, "abcde");
+    free(data);
+    OK(blob_writer_new(&w, b, "q2", &e));
+    blob_writer_abort(w);
+    assert_string_equal(list(""), " empty:0 p1:10 q1:5");
+    FAILS(blobs_get(b, "p1", 9, &data, &len, &e), ERR_DAMAGE, "more than the expected 9 bytes");
+    FAILS(blobs_read(b, "p1", 9, two, 2, &e), ERR_DAMAGE, "shorter than 11 bytes");
+    FAILS(blobs_read(b, "p1", 10, two, 2, &e), ERR_DAMAGE, "shorter than 12 bytes");
+    assert_int_equal(blobs_read(b, "p9", 0, two, 2, &e), -ENOENT);
+    assert_int_equal(blobs_get(b, "p9", 9, &data, &len, &e), -ENOENT);
+    assert_int_equal(blobs_stat(b, "p9", &i, &e), -ENOENT);
+    OK(blobs_delete(b, "p1", &e));
+    OK(blobs_delete(b, "p1", &e));
+    OK(blobs_delete(b, "q1", &e));
+    OK(blobs_delete(b, "empty", &e));
+    assert_string_equal(list(""), "");
+}
+
+/* Each fault three times, then the request is answered: the fourth is the last that may be made. */
+static void what_passes_is_repeated(void **state)
+{
+    (void)state;
+    static const char *const kinds[] = {"slowdown", "internal", "gateway", "reset", "garbage"};
+    uint8_t *data;
+    size_t len;
+    struct blob_info info;
+    struct blob_request_stats before, after;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        blobs_request_stats(b, &before);
+        ask("_fault/%s/3", kinds[i]);
+        OK(blobs_put(b, "p1", "0123456789", 10, &e));
+        ask("_fault/%s/3", kinds[i]);
+        OK(blobs_get(b, "p1", 10, &data, &len, &e));
+        assert_int_equal(len, 10);
+        free(data);
+        ask("_fault/%s/3", kinds[i]);
+        OK(blobs_stat(b, "p1", &info, &e));
+        ask("_fault/%s/3", kinds[i]);
+        assert_string_equal(list("p"), " p1:10");
+        ask("_fault/%s/3", kinds[i]);
+        OK(blobs_delete(b, "p1", &e));
+        blobs_request_stats(b, &after);
+        /* libcurl itself repeats what a kept connection loses before an answer. */
+        assert_in_range(after.retries - before.retries, !strcmp(kinds[i], "reset") ? 5 : 15, 15);
+    }
+    ask("_fault/lost-answer/1");
+    OK(blobs_put(b, "p1", "0123456789", 10, &e));
+    ask("_fault/digest/2");
+    OK(blobs_put(b, "p1", "0123456789", 10, &e));
+}
+
+static void but_not_without_end(void **state)
+{
+    (void)state;
+    ask("_fault/slowdown/1000");
+    ask("_requests");
+    FAILS(blobs_put(b, "p1", "x", 1, &e), ERR_GENERIC, "status 503: of SlowDown");
+    assert_int_equal(ask("_requests"), 4);
+    /* What does not pass is asked once. */
+    ask("_fault/denied/1000");
+    FAILS(blobs_put(b, "p1", "x", 1, &e), ERR_PERMISSION, "denies it (AccessDenied)");
+    assert_int_equal(ask("_requests"), 1);
+}
+
+static void a_stalled_server_is_given_up(void **state)
+{
+    (void)state;
+    const int64_t from = mono_ns();
+    OK(blobs_put(b, "p1", "0123456789", 10, &e));
+    ask("_fault/stall/1");
+    uint8_t two[2];
+    OK(blobs_read(b, "p1", 0, two, 2, &e));
+    assert_true(mono_ns() - from < 15 * NS_PER_S);
+}
+
+static void what_is_cut_is_read_again(void **state)
+{
+    (void)state;
+    uint8_t *data, buffer[1000];
+    size_t len;
+    memset(buffer, 'x', sizeof buffer);
+    OK(blobs_put(b, "p1", buffer, sizeof buffer, &e));
+    ask("_fault/truncate/2");
+    OK(blobs_get(b, "p1", 1000, &data, &len, &e));
+    assert_int_equal(len, 1000);
+    assert_memory_equal(data, buffer, 1000);
+    free(data);
+    ask("_fault/truncate/2");
+    memset(buffer, 0, sizeof buffer);
+    OK(blobs_read(b, "p1", 10, buffer, 990, &e));
+    assert_int_equal(buffer[989], 'x');
+    /* Another range than was asked for, or the whole object. */
+    ask("_fault/shifted/1");
+    OK(blobs_read(b, "p1", 10, buffer, 5, &e));
+    ask("_fault/whole/100");
+    FAILS(blobs_read(b, "p1", 10, buffer, 5, &e), ERR_GENERIC, "the range that was asked for");
+}
+
+static void an_etag_proves_nothing(void **state)
+{
+    (void)state;
+    ask("_fault/etag/1");
+    OK(blobs_put(b, "p1", "x", 1, &e));
+}
+
+static void lists_of_many_pages(void **state)
+{
+    (void)state;
+    const struct s3_place p = {.endpoint = endpoint,
+                               .bucket = "b",
+                               .prefix = "many/",
+                               .region = "",
+                               .keys = place().keys,
+                               .ca_file = "",
+                               .spool = dir};
+    struct blobs *other;
+    OK(blobs_open_s3(&other, &p, BLOBS_CREATE, &e));
+    char name[16], want[2048] = "";
+    for (int i = 0; i < 25; i++) {
+        snprintf(name, sizeof name, "n%02d", i);
+        OK(blobs_put(other, name, "x", 1, &e));
+        snprintf(want + strlen(want), sizeof want - strlen(want), " %s:1", name);
+    }
+    ask("_set/page/4");
+    seen[0] = '\0';
+    OK(blobs_list(other, "n", see, NULL, &e));
+    assert_string_equal(seen, want);
+    FAILS(blobs_open_s3(&b, &p, BLOBS_CREATE, &e), ERR_EXISTS, "not empty");
+    blobs_free(other);
+    OK(setup(state));
+}
+
+/* What this process has put and deleted is right, whatever lists show. */
+static void lists_that_lag(void **state)
+{
+    (void)state;
+    OK(blobs_put(b, "r1", "1", 1, &e));
+    OK(blobs_put(b, "r2", "1", 1, &e));
+    ask("_set/lag/1");
+    OK(blobs_put(b, "r3", "333", 3, &e));
+    OK(blobs_delete(b, "r1", &e));
+    assert_string_equal(list("r"), " r2:1 r3:3");
+    /* Deleted by another client meanwhile: asked for, and dropped. */
+    const struct s3_place p = place();
+    struct blobs *other;
+    OK(blobs_open_s3(&other, &p, BLOBS_OPEN, &e));
+    OK(blobs_delete(other, "r3", &e));
+    blobs_free(other);
+    assert_string_equal(list("r"), " r2:1");
+    ask("_requests");
+    assert_string_equal(list("r"), " r2:1");
+    assert_int_equal(ask("_requests"), 1);
+}
+
+static void lists_that_are_none(void **state)
+{
+    (void)state;
+    ask("_fault/html/100");
+    FAILS(blobs_list(b, "", see, NULL, &e), ERR_GENERIC, "no list of S3");
+    ask("_fault/doctype/100");
+    FAILS(blobs_list(b, "", see, NULL, &e), ERR_GENERIC, "no list of S3");
+}
+
+static void the_clock_is_corrected_once(void **state)
+{
+    (void)state;
+    ask("_set/skew/86400");
+    ask("_requests");
+    OK(blobs_put(b, "p1", "x", 1, &e));
+    assert_int_equal(ask("_requests"), 2);
+    OK(blobs_put(b, "p1", "x", 1, &e));
+    assert_int_equal(ask("_requests"), 1);
+}
+
+static void keys_are_read_again(void **state)
+{
+    (void)state;
+    char file[96];
+    snprintf(file, sizeof file, "%s/keys", dir);
+    FILE *f = fopen(file, "w");
+    fputs("access-key = old\nsecret-key = a\n", f);
+    fclose(f);
+    chmod(file, 0600);
+    struct s3_place p = place();
+    p.credentials = file;
+    struct blobs *other;
+    OK(blobs_open_s3(&other, &p, BLOBS_OPEN, &e));
+    OK(blobs_put(other, "p1", "x", 1, &e));
+    ask("_set/key/new");
+    FAILS(blobs_put(other, "p1", "x", 1, &e), ERR_PERMISSION, "does not know the access-key");
+    f = fopen(file, "w");
+    fputs("access-key = new\nsecret-key = b\n", f);
+    fclose(f);
+    OK(blobs_put(other, "p1", "x", 1, &e));
+    unlink(file);
+    blobs_free(other);
+    assert_true(blobs_open_s3(&other, &p, BLOBS_OPEN, &e) < 0);
+    assert_non_null(strstr(e.msg, "credentials file"));
+}
+
+static void what_is_wrong_is_said(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *kind;
+        enum err_class cls;
+        const char *text;
+    } all[] = {{"secret", ERR_PERMISSION, "secret-key"},   {"expired", ERR_PERMISSION, "session-token"},
+               {"bucket", ERR_NO_REPO, "no bucket"},       {"region", ERR_USAGE, "set region = eu-9"},
+               {"quota", ERR_PERMISSION, "QuotaExceeded"}, {"full", ERR_NO_SPACE, "InsufficientStorage"},
+               {"denied", ERR_PERMISSION, "the rights to"}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        ask("_fault/%s/100", all[i].kind);
+        FAILS(blobs_put(b, "p1", "x", 1, &e), all[i].cls, all[i].text);
+        FAILS(blobs_list(b, "", see, NULL, &e), all[i].cls, all[i].text);
+    }
+    struct s3_place p = place();
+    struct blobs *other;
+    p.endpoint = "http://127.0.0.1:1";
+    OK(blobs_open_s3(&other, &p, BLOBS_OPEN, &e));
+    FAILS(blobs_put(other, "p1", "x", 1, &e), ERR_GENERIC, "no connection to 127.0.0.1:1");
+    blobs_free(other);
+    p.endpoint = "http://no-such-host.invalid";
+    OK(blobs_open_s3(&other, &p, BLOBS_OPEN, &e));
+    FAILS(blobs_put(other, "p1", "x", 1, &e), ERR_GENERIC, "no-such-host.invalid has no address");
+    blobs_free(other);
+    char tls[64];
+    snprintf(tls, sizeof tls, "https%s", endpoint + 4);
+    p.endpoint = tls;
+    OK(blobs_open_s3(&other, &p, BLOBS_OPEN, &e));
+    FAILS(blobs_put(other, "p1", "x", 1, &e), ERR_PERMISSION, "the TLS connection");
+    blobs_free(other);
+}
+
+static void places_that_cannot_be(void **state)
+{
+    (void)state;
+    struct s3_place p = place();
+    p.endpoint = "ftp://host";
+    FAILS(s3_place_check(&p, &e), ERR_USAGE, "invalid endpoint");
+    p.endpoint = "https://host/bucket";
+    FAILS(s3_place_check(&p, &e), ERR_USAGE, "invalid endpoint");
+    p.endpoint = "https://user@host";
+    FAILS(s3_place_check(&p, &e), ERR_USAGE, "invalid endpoint");
+    p.endpoint = "[::1]:9000";
+    OK(s3_place_check(&p, &e));
+    p.bucket = "a/b";
+    FAILS(s3_place_check(&p, &e), ERR_USAGE, "bucket");
+    p = place();
+    p.prefix = "/x";
+    FAILS(s3_place_check(&p, &e), ERR_USAGE, "prefix");
+}
+
+static void *request_stop(void *arg)
+{
+    (void)arg;
+    usleep(300000);
+    atomic_store(&stop, true);
+    return NULL;
+}
+
+/* In a transfer that stalls, and in the pauses between repetitions. */
+static void every_wait_ends_by_a_cancel(void **state)
+{
+    (void)state;
+    struct s3_place p = place();
+    p.stall_s = 100;
+    p.pause_ms = 20000;
+    struct blobs *slow;
+    static const char *const kinds[] = {"stall", "slowdown"};
+    OK(blobs_open_s3(&slow, &p, BLOBS_OPEN, &e));
+    blobs_stop(slow, &stop);
+    for (int i = 0; i < 4; i++) {
+        pthread_t t;
+        atomic_store(&stop, false);
+        ask("_fault/%s/1", kinds[i % 2]);
+        const int64_t from = mono_ns();
+        assert_int_equal(pthread_create(&t, NULL, request_stop, NULL), 0);
+        FAILS(i < 2 ? blobs_put(slow, "p1", "x", 1, &e) : blobs_list(slow, "", see, NULL, &e), ERR_INTERRUPTED,
+              "interrupted");
+        assert_true(mono_ns() - from < 5 * NS_PER_S);
+        pthread_join(t, NULL);
+    }
+    blobs_free(slow);
+}
+
+static void *many(void *arg)
+{
+    char name[16], got[5];
+    struct err own = ERR_INIT;
+    for (int i = 0; i < 20; i++) {
+        snprintf(name, sizeof name, "t%d-%02d", *(int *)arg, i);
+        if (blobs_put(b, name, name, 5, &own) < 0 || blobs_read(b, name, 0, got, 5, &own) < 0 || memcmp(got, name, 5) ||
+            blobs_delete(b, name, &own) < 0)
+            return arg;
+    }
+    return NULL;
+}
+
+static void threads_do_not_wait_for_each_other(void **state)
+{
+    (void)state;
+    pthread_t t[8];
+    int number[8];
+    void *bad;
+    for (int i = 0; i < 8; i++) {
+        number[i] = i;
+        assert_int_equal(pthread_create(&t[i], NULL, many, &number[i]), 0);
+    }
+    for (int i = 0; i < 8; i++) {
+        pthread_join(t[i], &bad);
+        assert_null(bad);
+    }
+    assert_string_equal(list("t"), "");
+}
+
+/* ---- documents ---- */
+
+static int page_of(struct s3_page *p, const char *text)
+{
+    struct s3_parser *x = NULL;
+    assert_int_equal(s3_parser_new(&x, p, NULL), 0);
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < strlen(text); i++) /* in the smallest pieces */
+        rc = s3_parser_feed(x, text + i, 1);
+    rc = rc == 0 ? s3_parser_end(x) : rc;
+    s3_parser_free(x);
+    return rc;
+}
+
+static void pages(void **state)
+{
+    (void)state;
+    struct s3_page p = {.prefix = "a+b/"};
+    assert_int_equal(page_of(&p,
+                             "<ListBucketResult><Contents><Key>a%2Bb/x%2E1</Key><Size>7</Size><LastModified>2026-11-24"
+                             "T04:50:39.500Z</LastModified></Contents><Contents><Key>a+b/y</Key><Size>8</Size>"
+                             "</Contents><Contents><Key>c/z</Key><Size>8</Size></Contents><Contents><Key>a+b/w</Key>"
+                             "<Size>-8</Size></Contents></ListBucketResult>"),
+                     0);
+    assert_int_equal(p.n, 2);
+    assert_string_equal(p.blobs[0].name, "x.1");
+    assert_int_equal(p.blobs[0].mtime_ns % NS_PER_S, 500 * NS_PER_MS);
+    assert_string_equal(p.blobs[1].name, "y");
+    assert_int_equal(page_of(&p, "<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>"), -EBADMSG);
+    assert_int_equal(page_of(&p, "<ListBucketResult>"), -EBADMSG);
+    assert_int_equal(page_of(&p, ""), -EBADMSG);
+    char deep[2000] = "";
+    for (int i = 0; i < 100; i++)
+        strcat(deep, "<deep>");
+    assert_int_equal(page_of(&p, deep), -EBADMSG);
+    s3_page_free(&p);
+    struct s3_error r;
+    const char text[] = "<Error><Code>A</Code><Message>line\nbreak</Message><Region>r</Region><Mess";
+    s3_error_parse(&r, text, strlen(text));
+    assert_string_equal(r.code, "A");
+    assert_string_equal(r.message, "line break");
+    assert_string_equal(r.region, "r");
+}
+
+int main(void)
+{
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        T(every_operation),
+        T(what_passes_is_repeated),
+        T(but_not_without_end),
+        T(a_stalled_server_is_given_up),
+        T(what_is_cut_is_read_again),
+        T(an_etag_proves_nothing),
+        T(lists_of_many_pages),
+        T(lists_that_lag),
+        T(lists_that_are_none),
+        T(the_clock_is_corrected_once),
+        T(keys_are_read_again),
+        T(what_is_wrong_is_said),
+        T(places_that_cannot_be),
+        T(every_wait_ends_by_a_cancel),
+        T(threads_do_not_wait_for_each_other),
+        cmocka_unit_test(pages),
+    };
+    return cmocka_run_group_tests(tests, service_start, service_end);
+}
