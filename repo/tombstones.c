@@ -10,9 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BATCH 65536
-#define TABLE 16384 /* entries of an index blob */
-#define TABLES (BATCH / TABLE)
+#define BATCH 65536 /* entries of an index blob */
 #define VIEW_AGE_NS (5 * NS_PER_MIN)
 
 struct tombstones {
@@ -72,26 +70,18 @@ static int judge_again(struct tombstones *t, struct err *e)
 
 static int publish(struct tombstones *t, struct err *e)
 {
-    struct index_shard_data tables[TABLES] = {{0}};
-    char(*names)[BLOB_NAME_MAX + 1] CLEANUP_FREE = calloc(TABLES, sizeof *names);
-    char session[SESSION_ID_TEXT];
-    size_t n = 0;
-    int rc = names ? session_id_new(session, now_ns(), e) : err_nomem(e);
-    for (size_t at = 0; rc == 0 && at < t->n; at += TABLE) {
-        uint8_t *data = NULL;
-        size_t len;
-        rc = index_build(t->batch + at, t->n - at < TABLE ? t->n - at : TABLE, repo_format(t->r)->index_version, false,
-                         &data, &len, e);
-        if (rc == 0)
-            tables[n++] = (struct index_shard_data){.data = data, .len = len};
-    }
-    for (int tries = 0; rc == 0 || (rc == -EAGAIN && tries < 3); tries++) {
-        rc = epoch_write_indexes(repo_blobs(t->r), repo_sealer(t->r), repo_format(t->r), session, tables, n, names, e);
-        if (rc == 0)
-            break;
-    }
-    for (size_t i = 0; i < n; i++)
-        free((void *)(uintptr_t)tables[i].data);
+    CLEANUP_FREE uint8_t *data = NULL;
+    char session[SESSION_ID_TEXT], name[1][BLOB_NAME_MAX + 1];
+    size_t len;
+    int rc = session_id_new(session, now_ns(), e);
+    if (rc == 0)
+        rc = index_build(t->batch, t->n, repo_format(t->r)->index_version, false, &data, &len, e);
+    if (rc < 0)
+        return rc;
+    const struct index_shard_data table = {.data = data, .len = len};
+    /* The epoch advanced twice meanwhile, nothing was left: once more, with a new listing. */
+    for (int tries = 0; tries == 0 || (rc == -EAGAIN && tries < 3); tries++)
+        rc = epoch_write_indexes(repo_blobs(t->r), repo_sealer(t->r), repo_format(t->r), session, &table, 1, name, e);
     return rc;
 }
 

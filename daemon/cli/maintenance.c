@@ -7,6 +7,9 @@
 
 #include <string.h>
 
+/* All index blobs are read side by side: with less, pages of hundreds of them are released and read again and again. */
+#define INDEX_MEMORY (UINT64_C(128) << 20)
+
 static json_t *sum_json(const struct maintain_sum *s)
 {
     return json_pack("{s:I, s:I}", "count", (json_int_t)s->n, "bytes", (json_int_t)s->bytes);
@@ -174,7 +177,9 @@ int cli_maintenance(const struct options *o, struct err *e)
         snprintf(owner, sizeof owner, "%s", o->owner);
     else
         snprintf(owner, sizeof owner, "snapferry-maintenance@%s", node);
-    rc = cli_open_repo(o, &r, e);
+    struct options with = *o;
+    with.index_memory = o->index_memory ? o->index_memory : INDEX_MEMORY;
+    rc = cli_open_repo(&with, &r, e);
     if (rc < 0)
         return rc;
     if (o->take_ownership)

@@ -15,8 +15,9 @@ struct run {
     struct maintenance_params params;
     struct maintenance_schedule schedule;
     struct maintain_mark mark;
-    int64_t started_ns; /* by the storage's clock */
-    int64_t task_ns;    /* of the task, by ours */
+    int64_t started_ns;       /* by the storage's clock */
+    int64_t task_ns;          /* of the task, by ours */
+    int64_t wall_ns, boot_ns; /* of the begin, by ours: whether it was set since */
     struct session_marker *markers;
     size_t n_markers;
     struct pack_table *packs;

@@ -61,7 +61,8 @@ static int64_t session_seen(const struct run *m, const char *blob)
 
 struct lookup {
     const struct run *m;
-    bool unknown, manifest;
+    bool unknown, manifest; /* contents that no index has; manifests among them */
+    bool unreadable;        /* its own index */
     struct err *e;
 };
 
@@ -78,7 +79,7 @@ static int entry_lookup(const struct index_entry *en, void *arg)
     return 0;
 }
 
-/* Whether the pack has contents that no index has. One whose own index is damaged has none that could be read. */
+/* Whether the pack has contents that no index has. */
 static int pack_lookup(const struct run *m, const struct blob_info *i, struct lookup *l, struct err *e)
 {
     struct err own = ERR_INIT, inner = ERR_INIT;
@@ -88,9 +89,10 @@ static int pack_lookup(const struct run *m, const struct blob_info *i, struct lo
         *e = inner;
         return rc;
     }
-    if (rc < 0 && own.cls != ERR_DAMAGE)
+    l->unreadable = rc < 0 && own.cls == ERR_DAMAGE;
+    if (rc < 0 && !l->unreadable)
         *e = own;
-    return rc < 0 && own.cls != ERR_DAMAGE ? rc : 0;
+    return l->unreadable ? 0 : rc;
 }
 
 /* ---- before anything is judged ---- */
@@ -255,7 +257,8 @@ static int pack_judge(const struct blob_info *i, void *arg)
         rc = pack_lookup(m, i, &l, d->e);
     if (rc < 0)
         return rc;
-    if ((l.unknown || l.manifest) && seen == INT64_MIN && now - i->mtime_ns < UNKNOWN_AGE_NS) {
+    const bool doubtful = l.unknown || l.manifest || (l.unreadable && !(p->damage & PACK_KNOWN));
+    if (doubtful && seen == INT64_MIN && now - i->mtime_ns < UNKNOWN_AGE_NS) {
         hold(m, &res->unknown, &res->unknown_until_ns, i->mtime_ns + UNKNOWN_AGE_NS, i->length);
         return 0;
     }

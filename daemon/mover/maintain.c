@@ -67,7 +67,8 @@ static int lock_node(const struct run *m, int *fd, struct err *e)
 static int begin(struct run *m, struct err *e)
 {
     int64_t before = now_ns();
-    m->started_ns = before;
+    m->started_ns = m->wall_ns = before;
+    m->boot_ns = boot_ns();
     if (m->o->dry_run)
         return 0;
     int rc = maintenance_next(&m->schedule, &m->params, m->o->full, before, e);
@@ -400,11 +401,23 @@ static int clean_logs(struct run *m, struct err *e)
 
 /* ---- the run ---- */
 
+/* The times of runs decide what may be dropped: they must not come from a clock that was set meanwhile. */
+static int check_clock(const struct run *m, struct err *e)
+{
+    const int64_t off = (m->task_ns - m->wall_ns) - (boot_ns() - m->boot_ns);
+    if (off >= -CLOCK_LIMIT_NS && off <= CLOCK_LIMIT_NS)
+        return 0;
+    err_set(e, ERR_CLOCK, 0, "the clock was set by more than 5 minutes while maintenance ran; it was stopped");
+    return err_hint(e, "what it has done is complete; run it again");
+}
+
 /* Begins a task: nobody else has begun maintenance. */
 static int task_begin(struct run *m, struct err *e)
 {
     m->task_ns = now_ns();
     int rc = run_interrupted(m, e);
+    if (rc == 0)
+        rc = check_clock(m, e);
     if (rc == 0)
         rc = repo_keep_fresh(m->r, e); /* an upgrade lock ends all work */
     return rc < 0 || m->o->dry_run ? rc : maintenance_current(m->r, &m->schedule, e);

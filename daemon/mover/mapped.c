@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "daemon/mover/mapped.h"
 
+#include "base/bytes.h"
 #include "base/cleanup.h"
 
 #include <errno.h>
@@ -13,7 +14,8 @@ struct area {
     int fd;
     uint8_t *at;
     size_t size;
-    unsigned touches; /* since the pages were last released */
+    unsigned touches; /* of other windows than the one before, since the pages were last released */
+    size_t window;    /* touched last */
 };
 
 /* Pages of a table are released after so many touches. Each may map 64 KiB, because the kernel maps around a fault:
@@ -59,9 +61,13 @@ static void area_close(struct area *a)
         close(a->fd);
 }
 
-static void area_touch(struct area *a)
+static void area_touch(struct area *a, size_t at)
 {
-    if (a->size <= TOUCHES * AROUND || ++a->touches < TOUCHES)
+    const size_t window = at / AROUND + 1;
+    if (a->size <= TOUCHES * AROUND || window == a->window)
+        return;
+    a->window = window;
+    if (++a->touches < TOUCHES)
         return;
     a->touches = 0;
     madvise(a->at, a->size, MADV_DONTNEED);
@@ -123,7 +129,7 @@ int pack_table_add(struct pack_table *t, const char *name, uint64_t length, stru
         if (rc < 0)
             return rc;
     }
-    area_touch(&t->records);
+    area_touch(&t->records, t->n * sizeof(struct pack_record));
     struct pack_record *r = record(t, t->n++);
     r->length = length;
     r->dead = 0;
@@ -143,9 +149,9 @@ int pack_table_index(struct pack_table *t, struct err *e)
         return rc;
     t->mask = slots - 1;
     for (uint64_t i = 0; i < t->n; i++) {
-        area_touch(&t->records);
-        area_touch(&t->slots);
+        area_touch(&t->records, i * sizeof(struct pack_record));
         uint64_t at = fnv1a(record(t, i)->name, strlen(record(t, i)->name), FNV_START) & t->mask;
+        area_touch(&t->slots, at * sizeof(uint32_t));
         uint32_t *s = (uint32_t *)(void *)t->slots.at;
         while (s[at])
             at = (at + 1) & t->mask;
@@ -156,10 +162,11 @@ int pack_table_index(struct pack_table *t, struct err *e)
 
 struct pack_record *pack_table_find(struct pack_table *t, const char *name)
 {
-    area_touch(&t->slots);
-    area_touch(&t->records);
     const uint32_t *s = (const uint32_t *)(const void *)t->slots.at;
-    for (uint64_t at = fnv1a(name, strlen(name), FNV_START) & t->mask; s[at]; at = (at + 1) & t->mask) {
+    uint64_t at = fnv1a(name, strlen(name), FNV_START) & t->mask;
+    area_touch(&t->slots, at * sizeof *s);
+    for (; s[at]; at = (at + 1) & t->mask) {
+        area_touch(&t->records, (s[at] - 1) * sizeof(struct pack_record));
         struct pack_record *r = record(t, s[at] - 1);
         if (!strcmp(r->name, name))
             return r;
@@ -227,10 +234,18 @@ static struct id_slot slot_of(const struct content_id *id, uint8_t tag)
     return k;
 }
 
-static struct id_slot *slot_find(const struct id_set *s, const struct id_slot *k)
+/* In the order of the ids, which are hashes: whoever looks them up in their order, as the index has them, reads the
+ * table from its beginning to its end. */
+static uint64_t slot_first(const struct id_set *s, const struct id_slot *k)
+{
+    return get_be64(k->hash) >> (64 - __builtin_popcountll(s->mask));
+}
+
+static struct id_slot *slot_find(struct id_set *s, const struct id_slot *k)
 {
     struct id_slot *slots = (struct id_slot *)(void *)s->slots.at;
-    uint64_t at = fnv1a(k, sizeof *k, FNV_START) & s->mask;
+    uint64_t at = slot_first(s, k);
+    area_touch(&s->slots, at * sizeof *slots);
     while (slots[at].used && memcmp(&slots[at], k, sizeof *k) != 0)
         at = (at + 1) & s->mask;
     return &slots[at];
@@ -246,9 +261,9 @@ static int grow(struct id_set *s, struct err *e)
     }
     const struct id_slot *old = (const struct id_slot *)(const void *)s->slots.at;
     for (uint64_t i = 0; i <= s->mask; i++) {
+        area_touch(&s->slots, i * sizeof *old);
         if (!old[i].used)
             continue;
-        area_touch(&bigger.slots);
         *slot_find(&bigger, &old[i]) = old[i];
     }
     area_close(&s->slots);
@@ -265,7 +280,6 @@ int id_set_add(struct id_set *s, const struct content_id *id, uint8_t tag, struc
             return rc;
     }
     const struct id_slot k = slot_of(id, tag);
-    area_touch(&s->slots);
     struct id_slot *at = slot_find(s, &k);
     if (at->used)
         return 0;
@@ -277,7 +291,6 @@ int id_set_add(struct id_set *s, const struct content_id *id, uint8_t tag, struc
 bool id_set_has(struct id_set *s, const struct content_id *id, uint8_t tag)
 {
     const struct id_slot k = slot_of(id, tag);
-    area_touch(&s->slots);
     return slot_find(s, &k)->used;
 }
 

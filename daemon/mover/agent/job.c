@@ -334,8 +334,8 @@ static int find_kind(struct job *j, struct err *e)
         }
     }
     if (rc == 0 && !strcmp(kind, "maintain")) {
-        err_set(e, ERR_USAGE, ENOTSUP, "repository maintenance is not supported");
-        err_hint(e, "run `kopia maintenance run` of a stock client on the repository");
+        err_set(e, ERR_USAGE, ENOTSUP, "maintenance is not run by movers");
+        err_hint(e, "run `snapferry -r REPOSITORY maintenance --full`");
         return -ENOTSUP;
     }
     return rc < 0 ? rc : job_refuse(e, "kind", "is none of backup, restore, verify, admin, look");
