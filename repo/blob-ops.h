@@ -42,6 +42,7 @@ struct blobs {
     struct blob_request_stats requests;
     struct throttle *reads, *writes; /* NULL: no limit */
     const _Atomic bool *stop;        /* NULL: never */
+    const _Atomic bool *hurry;       /* likewise */
 };
 
 /* A store's writer embeds this first. */

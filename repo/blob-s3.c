@@ -18,6 +18,7 @@
 
 #define STALL_S 60
 #define CONNECT_S 15
+#define HURRY_S 10
 #define TRIES 8
 #define PAUSE_MS 200
 #define HASH_BUFFER (256u << 10)
@@ -708,7 +709,8 @@ static int open_parts(struct s3_store *s, const struct s3_place *p, enum blobs_o
 {
     const struct s3_http_opts o = {.ca_file = p->ca_file,
                                    .stall_s = p->stall_s ? p->stall_s : STALL_S,
-                                   .connect_s = p->connect_s ? p->connect_s : CONNECT_S};
+                                   .connect_s = p->connect_s ? p->connect_s : CONNECT_S,
+                                   .hurry_s = p->hurry_s ? p->hurry_s : HURRY_S};
     int rc = set_names(s, p, e);
     if (rc == 0)
         rc = set_keys(s, p, e);

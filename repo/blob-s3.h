@@ -23,8 +23,8 @@ struct s3_place {
     const char *ca_file;         /* PEM; "": the system's */
     bool virtual_host;           /* BUCKET.HOST/KEY; else HOST/BUCKET/KEY */
     const char *spool;           /* directory for packs on their way, which exists or can be created */
-    unsigned stall_s, connect_s; /* 0: defaults */
-    unsigned tries, pause_ms;    /* likewise: requests at most, and the first pause between two */
+    unsigned stall_s, connect_s, hurry_s; /* 0: defaults */
+    unsigned tries, pause_ms;             /* likewise: requests at most, and the first pause between two */
 };
 
 /* Checks what can be checked without the server: ERR_USAGE. */

@@ -65,6 +65,11 @@ void blobs_stop(struct blobs *b, const _Atomic bool *requested)
     b->stop = requested;
 }
 
+void blobs_hurry(struct blobs *b, const _Atomic bool *requested)
+{
+    b->hurry = requested;
+}
+
 int blobs_stopped(const struct blobs *b, struct err *e)
 {
     return b->stop && atomic_load_explicit(b->stop, memory_order_relaxed)

@@ -74,10 +74,15 @@ const char *blobs_location(const struct blobs *b); /* for messages: "/srv/backup
 void blobs_limit(struct blobs *b, struct throttle *reads, struct throttle *writes);
 /*
  * Once *requested is true, what reads documents, manifests or indexes, or lists blobs, ends with ERR_INTERRUPTED
- * (-ECANCELED): a repository can be arbitrarily large. Neither reads of data (which have a cancel of their own) nor
- * writes do. NULL: never. Not while requests are in progress.
+ * (-ECANCELED): a repository can be arbitrarily large. Reads of data (which have a cancel of their own) and writes
+ * do where they wait for a server. NULL: never. Not while requests are in progress.
  */
 void blobs_stop(struct blobs *b, const _Atomic bool *requested);
+/*
+ * Once *requested is true, a store that waits for a server gives up soon: what is still written, a checkpoint, is worth
+ * a few seconds and not minutes. NULL: never. Not while requests are in progress.
+ */
+void blobs_hurry(struct blobs *b, const _Atomic bool *requested);
 int blobs_stopped(const struct blobs *b, struct err *e);
 void blobs_stats(struct blobs *b, struct blob_stats *ret);
 void blobs_request_stats(struct blobs *b, struct blob_request_stats *ret);

@@ -11,6 +11,7 @@
 
 #define TRIES_FIRST 3 /* of a server that has never answered: more likely a wrong address than an outage */
 #define PAUSE_MAX_MS 20000
+#define TRIES_HURRY 2
 #define LOOK_MS 50 /* how often a pause looks at the stop flag */
 #define URL_MAX 4096
 #define EMPTY_HASH "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
@@ -93,6 +94,7 @@ static int attempt(struct s3_call *q, struct err *e)
         q->x.reads = s->base.reads;
         q->x.writes = s->base.writes;
         q->x.stop = s->base.stop;
+        q->x.hurry = s->base.hurry;
         q->result = s3_http_do(s->http, &q->x);
     }
     explicit_bzero(token, sizeof token);
@@ -188,6 +190,11 @@ static int stopped(const struct s3_store *s, struct err *e)
                : 0;
 }
 
+static bool hurried(const struct s3_store *s)
+{
+    return s->base.hurry && atomic_load_explicit(s->base.hurry, memory_order_relaxed);
+}
+
 /* Between half and all of a pause that doubles. */
 static void wait_before(const struct s3_store *s, unsigned tries)
 {
@@ -200,7 +207,7 @@ static void wait_before(const struct s3_store *s, unsigned tries)
     RAND_bytes((uint8_t *)&random, sizeof random);
     ms = ms / 2 + random % (ms / 2 + 1);
     const int64_t until = mono_ns() + (int64_t)ms * NS_PER_MS;
-    for (int64_t left; (left = until - mono_ns()) > 0 && stopped(s, NULL) == 0;) {
+    for (int64_t left; (left = until - mono_ns()) > 0 && stopped(s, NULL) == 0 && !hurried(s);) {
         const struct timespec t = ns_timespec(left < LOOK_MS * NS_PER_MS ? left : LOOK_MS * NS_PER_MS);
         nanosleep(&t, NULL);
     }
@@ -225,6 +232,15 @@ static const char *reason(const struct s3_call *q)
     return q->result != S3_ANSWERED ? (q->x.why[0] ? q->x.why : "no answer") : q->error.code[0] ? q->error.code : "";
 }
 
+/* How often a request is made at most. */
+static unsigned tries_of(const struct s3_store *s, enum verdict v)
+{
+    unsigned most = s->tries;
+    if (v == AGAIN_FIRST && !atomic_load(&s->answered) && most > TRIES_FIRST)
+        most = TRIES_FIRST;
+    return hurried(s) && most > TRIES_HURRY ? TRIES_HURRY : most;
+}
+
 int s3_call(struct s3_call *q, struct err *e)
 {
     struct s3_store *s = q->s;
@@ -242,8 +258,7 @@ int s3_call(struct s3_call *q, struct err *e)
         if (q->result == S3_STOPPED || (rc = stopped(s, NULL)) < 0)
             return err_set(e, ERR_INTERRUPTED, ECANCELED, "interrupted while %s was waited for", s->base.location);
         const enum verdict v = judge(q);
-        const unsigned most =
-            v == AGAIN_FIRST && !atomic_load(&s->answered) && s->tries > TRIES_FIRST ? TRIES_FIRST : s->tries;
+        const unsigned most = tries_of(s, v);
         if (v == OK || v == FINAL)
             return 0;
         if (v == AGAIN_CLOCK  ? !clock_follow(q, &corrected)

@@ -23,7 +23,7 @@ struct handle {
 
 struct s3_http {
     char *ca_file;
-    unsigned stall_s, connect_s;
+    unsigned stall_s, connect_s, hurry_s;
     pthread_mutex_t lock;
     struct handle *idle;
     unsigned n_idle;
@@ -46,6 +46,7 @@ int s3_http_new(struct s3_http **ret, const struct s3_http_opts *o, struct err *
     pthread_mutex_init(&h->lock, NULL);
     h->stall_s = o->stall_s;
     h->connect_s = o->connect_s;
+    h->hurry_s = o->hurry_s;
     if (o->ca_file && *o->ca_file && !(h->ca_file = strdup(o->ca_file))) {
         s3_http_free(h);
         return err_nomem(e);
@@ -307,9 +308,29 @@ static enum s3_result result_of(CURLcode code)
     }
 }
 
-static enum s3_result transfer(CURLM *m, struct s3_exchange *x)
+struct pace {
+    curl_off_t moved;
+    int64_t since_ns;
+};
+
+/* Whether nothing has moved for hurry_s since it was wanted that transfers end. */
+static bool too_slow(const struct s3_http *h, CURL *c, const struct s3_exchange *x, struct pace *p)
+{
+    if (!x->hurry || !atomic_load_explicit(x->hurry, memory_order_relaxed))
+        return false;
+    curl_off_t up = 0, down = 0;
+    curl_easy_getinfo(c, CURLINFO_SIZE_UPLOAD_T, &up);
+    curl_easy_getinfo(c, CURLINFO_SIZE_DOWNLOAD_T, &down);
+    const int64_t now = mono_ns();
+    if (!p->since_ns || p->moved != up + down)
+        *p = (struct pace){up + down, now};
+    return now - p->since_ns > h->hurry_s * NS_PER_S;
+}
+
+static enum s3_result transfer(const struct s3_http *h, CURLM *m, CURL *c, struct s3_exchange *x)
 {
     int running = 1;
+    struct pace pace = {0, 0};
     for (;;) {
         if (curl_multi_perform(m, &running) != CURLM_OK)
             return S3_NO_MEMORY;
@@ -317,6 +338,8 @@ static enum s3_result transfer(CURLM *m, struct s3_exchange *x)
             return S3_STOPPED;
         if (!running)
             break;
+        if (too_slow(h, c, x, &pace))
+            return S3_STALLED;
         if (curl_multi_poll(m, NULL, 0, LOOK_MS, NULL) != CURLM_OK)
             return S3_NO_MEMORY;
     }
@@ -355,7 +378,7 @@ enum s3_result s3_http_do(struct s3_http *h, struct s3_exchange *x)
     struct curl_slist *headers = n ? headers_of(x) : NULL;
     enum s3_result ret = S3_NO_MEMORY;
     if (headers && set_up(h, n->easy, x, headers) && curl_multi_add_handle(n->multi, n->easy) == CURLM_OK) {
-        ret = transfer(n->multi, x);
+        ret = transfer(h, n->multi, n->easy, x);
         curl_multi_remove_handle(n->multi, n->easy);
     }
     if (n)

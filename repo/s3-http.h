@@ -22,7 +22,7 @@ struct s3_http;
 struct s3_http_opts {
     const char *ca_file; /* certificates to trust; NULL or "": the system's */
     unsigned stall_s;    /* a transfer that moves less than 1 KiB/s for so long is given up */
-    unsigned connect_s;
+    unsigned connect_s, hurry_s;
 };
 
 enum s3_result {
@@ -52,6 +52,7 @@ struct s3_exchange {
     void *arg;
     struct throttle *reads, *writes; /* of bodies; NULL: no limit */
     const _Atomic bool *stop;        /* NULL: never */
+    const _Atomic bool *hurry;       /* once true a transfer that does not move at all is given up after hurry_s */
     /* the response */
     long status;
     int64_t date_ns, modified_ns;    /* of its headers Date and Last-Modified; 0: none */

@@ -564,7 +564,8 @@ static int run_once(struct repo *r, struct source *src, const struct backup_opts
     if (o->cancel)
         blobs_stop(repo_blobs(r), &o->cancel->requested);
     int rc = open_all(&x, e);
-    blobs_stop(repo_blobs(r), NULL); /* a checkpoint is written after a cancel */
+    blobs_stop(repo_blobs(r), NULL); /* a checkpoint is written after a cancel, but no server is waited for long */
+    blobs_hurry(repo_blobs(r), stop);
     if (o->incremental && *x.inc.why)
         snprintf(ret->fallback, sizeof ret->fallback, "%s", x.inc.why);
     if (x.inc.unchanged)
@@ -577,6 +578,7 @@ static int run_once(struct repo *r, struct source *src, const struct backup_opts
     fill_result(&x, began);
     close_all(&x);
     blobs_limit(repo_blobs(r), NULL, NULL);
+    blobs_hurry(repo_blobs(r), NULL);
     return rc;
 }
 

@@ -81,4 +81,30 @@ expect "a key that the server does not know" 20 'refuses the credentials|denies 
 expect "a wrong secret" 20 'the secret-key in .*/guessed does not belong to its access-key' -- s3 guessed repo create
 chmod 644 "$WORK/guessed"
 expect "credentials that others can read" 2 'credentials file .* is readable by others' -- s3 guessed repo create
+
+# A service that misbehaves: an error of the server is no damage of the repository, and a cancel ends a wait for it.
+s3_service faulty /usr/bin/python3 tests/tools/s3-faults.py "$WORK/faulty.port"
+fault() { curl -s --noproxy '*' "http://127.0.0.1:$port/_fault/$1" >/dev/null; }
+section faulty "http://127.0.0.1:$port"
+sed -i '/"faulty"/,$s/^bucket = .*/bucket = b/' "$WORK/c/conf.d/r.ini"
+check "a repository of another service" s3 faulty repo create
+fault slowdown/5/3
+check "a backup while the server is busy" s3 faulty backup "$WORK/image"
+fault reset/3/3
+expect "a verification while connections break" 0 'no damage found' -- s3 faulty verify
+fault denied/1000/6
+s3 faulty verify >"$WORK/out" 2>&1
+same "a server that denies reads: no result" "$?" 20
+same "and no damage" "$(grep -c DAMAGE "$WORK/out")" 0
+fault stall/1000/6
+count() { curl -s --noproxy '*' "http://127.0.0.1:$port/$1"; }
+count _requests >/dev/null
+"$SNAPFERRY" --config-dir "$WORK/c" -r faulty verify >"$WORK/out" 2>&1 &
+pid=$!
+for _ in $(seq 400); do [ "$(count _count)" -lt 7 ] || break; sleep 0.05; done
+from=$SECONDS
+kill -INT $pid
+wait $pid
+same "a cancel while the server does not answer" "$?" 130
+check "which is obeyed soon" [ $((SECONDS - from)) -lt 8 ]
 finish

@@ -5,10 +5,10 @@ signatures: swift-s3.py does.
 
 usage: s3-faults.py PORT-FILE
 
-GET /_fault/KIND/N    the next N requests fail that way (see Handler.fault())
+GET /_fault/KIND/N[/M]  M requests are answered, then N fail that way (see Handler.fault())
 GET /_set/NAME/VALUE  skew: seconds of the clock; lag: 1: lists do not know what is put or deleted from now on;
                       page: keys of a page; key: the only access key that is known
-GET /_requests        how many requests there were, and sets the number to 0
+GET /_requests        how many requests there were, and sets the number to 0; /_count: leaves it
 """
 import base64
 import ctypes
@@ -28,7 +28,7 @@ import urllib.parse
 ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 lock = threading.Lock()
 objects, listed = {}, {}  # key -> (bytes, time); what lists show, while they lag
-state = {"fault": "", "left": 0, "skew": 0, "lag": 0, "page": 1000, "key": "", "requests": 0}
+state = {"fault": "", "left": 0, "after": 0, "skew": 0, "lag": 0, "page": 1000, "key": "", "requests": 0}
 
 
 def stamp(t, iso):
@@ -111,14 +111,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
         with lock:
             if what == "_fault":
                 state["fault"], state["left"] = rest[0], int(rest[1])
+                state["after"] = int(rest[2]) if len(rest) > 2 else 0
             elif what == "_set":
                 if rest[0] == "lag":
                     listed.clear()
                     listed.update(objects)
                 state[rest[0]] = "".join(rest[1:]) if rest[0] == "key" else int(rest[1])
-            elif what == "_requests":
+            elif what in ("_requests", "_count"):
                 text = str(state["requests"])
-                state["requests"] = 0
+                state["requests"] *= what == "_count"
         self.answer(200, text.encode())
 
     def handle_any(self):
@@ -128,8 +129,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         with lock:
             state["requests"] += 1
-            kind = state["fault"] if state["left"] else ""
+            kind = state["fault"] if state["left"] and not state["after"] else ""
             state["left"] -= bool(kind)
+            state["after"] -= bool(state["after"])
         if self.fault(kind):
             return None
         date = time.strptime(self.headers.get("x-amz-date", "19700101T000000Z"), "%Y%m%dT%H%M%SZ")

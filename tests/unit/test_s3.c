@@ -452,6 +452,34 @@ static void every_wait_ends_by_a_cancel(void **state)
     blobs_free(slow);
 }
 
+/* What is written after a cancel ends soon, with a server that does not answer. */
+static void a_hurry_is_short(void **state)
+{
+    (void)state;
+    struct s3_place p = place();
+    p.stall_s = 100;
+    p.hurry_s = 1;
+    p.pause_ms = 20000;
+    struct blobs *slow;
+    static const char *const kinds[] = {"stall", "slowdown"};
+    OK(blobs_open_s3(&slow, &p, BLOBS_OPEN, &e));
+    blobs_hurry(slow, &stop);
+    for (int i = 0; i < 2; i++) {
+        pthread_t t;
+        atomic_store(&stop, false);
+        ask("_fault/%s/100", kinds[i]);
+        const int64_t from = mono_ns();
+        assert_int_equal(pthread_create(&t, NULL, request_stop, NULL), 0);
+        FAILS(blobs_put(slow, "p1", "x", 1, &e), ERR_GENERIC, i ? "SlowDown" : "does not answer");
+        assert_true(mono_ns() - from < 10 * NS_PER_S);
+        pthread_join(t, NULL);
+    }
+    /* A server that answers is written to all the same. */
+    ask("_fault/none/0");
+    OK(blobs_put(slow, "p1", "x", 1, &e));
+    blobs_free(slow);
+}
+
 static void *many(void *arg)
 {
     char name[16], got[5];
@@ -530,21 +558,14 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
-        T(every_operation),
-        T(what_passes_is_repeated),
-        T(but_not_without_end),
-        T(a_stalled_server_is_given_up),
-        T(what_is_cut_is_read_again),
-        T(an_etag_proves_nothing),
-        T(lists_of_many_pages),
-        T(lists_that_lag),
-        T(lists_that_are_none),
-        T(the_clock_is_corrected_once),
-        T(keys_are_read_again),
-        T(what_is_wrong_is_said),
-        T(places_that_cannot_be),
-        T(every_wait_ends_by_a_cancel),
-        T(threads_do_not_wait_for_each_other),
+        T(every_operation),           T(what_passes_is_repeated),
+        T(but_not_without_end),       T(a_stalled_server_is_given_up),
+        T(what_is_cut_is_read_again), T(an_etag_proves_nothing),
+        T(lists_of_many_pages),       T(lists_that_lag),
+        T(lists_that_are_none),       T(the_clock_is_corrected_once),
+        T(keys_are_read_again),       T(what_is_wrong_is_said),
+        T(places_that_cannot_be),     T(every_wait_ends_by_a_cancel),
+        T(a_hurry_is_short),          T(threads_do_not_wait_for_each_other),
         cmocka_unit_test(pages),
     };
     return cmocka_run_group_tests(tests, service_start, service_end);
