@@ -30,6 +30,15 @@ static int check_owner(const struct run *m, struct err *e)
     }
     if (m->o->dry_run)
         return 0;
+    struct err none = ERR_INIT;
+    CLEANUP_CLOSE int fd = blobs_open_file(repo_blobs(m->r), "kopia.repository", &none);
+    if (fd == -EOPNOTSUPP) {
+        /* Lists there may lag behind what was written, and what is not listed would look lost or unneeded. */
+        err_plain(e, ERR_FORMAT, ENOTSUP,
+                  "repository %s is in object storage, where snapferry does not run maintenance",
+                  blobs_location(repo_blobs(m->r)));
+        return err_hint(e, "let stock Kopia maintain it; --dry-run shows what could be freed");
+    }
     if (strcmp(p->owner, m->o->owner) != 0) {
         err_plain(e, ERR_PERMISSION, EPERM, "maintenance of repository %s belongs to %s, this is %s",
                   blobs_location(repo_blobs(m->r)), *p->owner ? p->owner : "nobody", m->o->owner);

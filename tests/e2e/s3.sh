@@ -52,6 +52,8 @@ check "a restore" s3 far restore "$id" "$WORK/restored"
 check "has what was backed up" cmp "$WORK/image" "$WORK/restored"
 check "without a cache too" env XDG_CACHE_HOME="$WORK/cache2" "$SNAPFERRY" --config-dir "$WORK/c" -r far verify
 check "a snapshot is deleted" s3 far --yes snapshot delete --force "$id"
+expect "what it would free" 0 'Would free' -- s3 far maintenance --full --dry-run
+expect "maintenance is left to stock clients" 13 'in object storage' -- s3 far maintenance --full
 packs=$(s3_names nas/p)
 for pack in $packs; do # the longest
     s3_request GET "$endpoint/bucket/$pack" >"$WORK/pack"
