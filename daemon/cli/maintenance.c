@@ -205,3 +205,52 @@ int cli_maintenance(const struct options *o, struct err *e)
         print_result(o, &res);
     return 0;
 }
+
+/* ---- repo usage ---- */
+
+static void print_usage(const char *name, const struct maintain_sum *s, const char *what)
+{
+    printf("%-18s%s%s%s\n", name, text_bytes(s->bytes), *what ? "  " : "", what);
+}
+
+static const char *until(int64_t ns, bool known)
+{
+    static char text[128];
+    snprintf(text, sizeof text, "until %s", text_local_time(ns));
+    return known ? text : "";
+}
+
+/* What a full maintenance would find now. */
+int cli_repo_usage(const struct options *o, struct err *e)
+{
+    CLEANUP(repo_freep) struct repo *r = NULL;
+    struct maintain_result res;
+    struct options with = *o;
+    with.index_memory = o->index_memory ? o->index_memory : INDEX_MEMORY;
+    with.dry_run = with.full = true;
+    int rc = cli_open_repo(&with, &r, e);
+    if (rc == 0)
+        rc = maintain_run(
+            r, &(struct maintain_opts){.owner = "", .full = true, .dry_run = true, .cancel = cli_cancel()}, &res, e);
+    if (rc < 0)
+        return rc;
+    if (o->json) {
+        json_t *j = result_json(&with, &res, true);
+        if (j)
+            json_object_set_new(j, "verb", json_string("repo usage"));
+        print_json(j);
+        return 0;
+    }
+    struct maintain_sum marked = {res.marked.n + res.waiting.n, res.marked.bytes + res.waiting.bytes};
+    print_usage("Packs", &res.packs, "");
+    print_usage("In use", &res.used, "");
+    print_usage("Unneeded, young", &res.young, until(res.young_until_ns, res.young.n));
+    print_usage("Unneeded", &marked,
+                !marked.n           ? ""
+                : res.drop_runs > 1 ? "freed by the third full maintenance"
+                                    : "freed by the second full maintenance");
+    print_usage("In kept packs", &(struct maintain_sum){0, res.trapped}, "");
+    print_usage("Packs kept", &res.held, "");
+    print_usage("Free at once", &res.deleted, res.deleted.n ? "by the next full maintenance" : "");
+    return 0;
+}

@@ -125,6 +125,7 @@ const struct verb_info verb_table[] = {
      0,
      0,
      "show format, algorithms, sizes and state of a repository"},
+    {VERB_REPO_USAGE, FORM_REPO, {"repo", "usage"}, "", 0, 0, "show which space is in use, which comes back and when"},
     {VERB_REPO_CHANGE_PASSWORD,
      FORM_REPO,
      {"repo", "change-password"},
@@ -174,7 +175,7 @@ _Static_assert(VERB_COUNT <= 64, "a set of verbs is a 64-bit mask");
 #define FINDS                                                                                                          \
     (V(SNAPSHOT_LIST) | V(SNAPSHOT_SHOW) | V(LS) | V(CAT) | V(RESTORE) | V(VERIFY) | V(SNAPSHOT_EXPIRE) |              \
      V(SNAPSHOT_PIN) | V(SNAPSHOT_UNPIN) | V(SNAPSHOT_DELETE))
-#define OPENS (FINDS | V(BACKUP) | V(REPO_STATUS) | V(MAINTENANCE))
+#define OPENS (FINDS | V(BACKUP) | V(REPO_STATUS) | V(REPO_USAGE) | V(MAINTENANCE))
 #define WITH_REPO (OPENS | V(REPO_CREATE) | V(REPO_CHANGE_PASSWORD))
 #define ALONE (V(CHECK_CONFIG) | V(IMPORT_VELERO) | V(PLUGIN_CHECK) | V(BENCH) | V(HELP))
 #define ASKS (ALL_VERBS & ~(WITH_REPO | ALONE))

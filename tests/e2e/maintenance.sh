@@ -29,6 +29,10 @@ same "what the next run does" "$(m --dry-run --json | tail -n 1 |
 expect "another node does not" 20 'belongs to snapferry-maintenance@n1' -- sf "$R" maintenance --full --node-name n2
 same "nothing was changed" "$(state "$R")" "$before"
 
+out=$(sf "$R" repo usage 2>&1)
+check "usage shows what comes back" grep -qE '^Unneeded +11.4 MiB  freed by the third full maintenance' <<<"$out"
+same "usage changes nothing" "$(state "$R")" "$before"
+
 # Three runs, a day apart: marked, found unneeded again, dropped and deleted.
 out=$(m --explain 2>&1)
 check "the first run marks" grep -qE '^Marked deleted +[0-9]+ contents, 11.4 MiB' <<<"$out"
@@ -116,7 +120,7 @@ check "a volume of then is restored" sf "$R" restore latest --as b@h:/w2 "$WORK/
 check "byte by byte" cmp "$WORK/b" "$WORK/out-w"
 
 # Doubt: an index blob that is gone, or cannot be read, a snapshot that cannot be understood.
-for i in 1 2 3; do age 120; m --quiet; done
+age 120
 take a doubt
 age 25
 cp -a "$R" "$WORK/whole"
