@@ -57,7 +57,7 @@ check "each is safe to be called for nothing" \
 same "every file is root's" "$(dpkg-deb -c "$deb" "$doc" 2>/dev/null | awk '$2 != "root/root"')" ""
 same "nothing is writable by others" "$(find "$WORK/x" "$WORK/doc" -mindepth 1 ! -type l -perm /022)" ""
 depends=$(dpkg-deb -f "$deb" Depends)
-for lib in libmicrohttpd12 libsystemd0 libsqlite3-0 liburing2 libisal2 libzstd1 libssl3; do
+for lib in libmicrohttpd12 libsystemd0 libsqlite3-0 liburing2 libisal2 libzstd1 libssl3 libcurl4 libexpat1; do
     check "it depends on $lib" grep -q "$lib" <<<"$depends"
 done
 if command -v lintian >/dev/null; then

@@ -13,7 +13,7 @@ in_guest=(
     systemd systemd-sysv udev dbus kmod procps util-linux mount busybox-static linux-image-amd64
     lvm2 dmsetup thin-provisioning-tools xfsprogs btrfs-progs e2fsprogs
     libmicrohttpd12 liburing2 libisal2 libzstd1 libssl3 libjansson4 libinih1 liblz4-1 zlib1g libblkid1 libsystemd0
-    libsqlite3-0 libseccomp2
+    libsqlite3-0 libseccomp2 libcurl4 libexpat1
     jq curl sqlite3 openssl adduser
 )
 # No machine that is emulated has this hardware. It is most of the kernel's package.

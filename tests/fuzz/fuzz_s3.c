@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* fuzz_s3.c - byte 0: even: the rest is a page of a list, in pieces of byte 0 / 2 + 1 bytes; odd: the body of an error.
+ */
+#include "tests/fuzz/fuzz.h"
+
+#include "repo/s3-xml.h"
+
+#include <string.h>
+
+static void page(const uint8_t *data, size_t len, size_t piece)
+{
+    struct s3_page p = {.prefix = "nas/"};
+    struct s3_parser *x = NULL;
+    MUST(s3_parser_new(&x, &p, NULL) == 0);
+    int rc = 0;
+    for (size_t at = 0; rc == 0 && at < len; at += piece)
+        rc = s3_parser_feed(x, data + at, len - at < piece ? len - at : piece);
+    const int end = s3_parser_end(x);
+    MUST(rc == 0 || end == rc);
+    MUST(p.n <= S3_PAGE_MAX && strlen(p.token) <= S3_TOKEN_MAX);
+    MUST(end < 0 || (p.listed && (!p.truncated || *p.token)));
+    for (size_t i = 0; i < p.n; i++)
+        MUST(p.blobs[i].name[0] && strlen(p.blobs[i].name) <= BLOB_NAME_MAX && p.blobs[i].length <= INT64_MAX);
+    s3_parser_free(x);
+    s3_page_free(&p);
+}
+
+static void error(const uint8_t *data, size_t len)
+{
+    struct s3_error r;
+    s3_error_parse(&r, (const char *)data, len);
+    for (const char *c = r.message; *c; c++)
+        MUST((unsigned char)*c >= ' ' && *c != 0x7f);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
+{
+    if (len < 1)
+        return 0;
+    if (data[0] & 1)
+        error(data + 1, len - 1);
+    else
+        page(data + 1, len - 1, data[0] / 2 + 1);
+    return 0;
+}
