@@ -32,6 +32,8 @@ struct blobs_ops {
     int (*writer_commit)(struct blob_writer *w, uint64_t length, struct err *e); /* frees w in any case */
     void (*writer_abort)(struct blob_writer *w);                                 /* frees w */
 
+    void (*retain)(struct blobs *b, const char *mode, int64_t period_ns); /* NULL: no object lock */
+
     bool paced; /* the store keeps to blobs_limit() itself, while bytes move; else blob.c waits before */
 };
 

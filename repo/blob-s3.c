@@ -582,6 +582,15 @@ static void s3_free(struct blobs *b)
     free(s);
 }
 
+static void s3_retain(struct blobs *b, const char *mode, int64_t period_ns)
+{
+    struct s3_store *s = store_of(b);
+    pthread_rwlock_wrlock(&s->keys_lock);
+    snprintf(s->lock_mode, sizeof s->lock_mode, "%s", mode);
+    s->lock_ns = period_ns;
+    pthread_rwlock_unlock(&s->keys_lock);
+}
+
 static const struct blobs_ops s3_ops = {
     .free = s3_free,
     .read = s3_read,
@@ -595,6 +604,7 @@ static const struct blobs_ops s3_ops = {
     .writer_read = s3_writer_read,
     .writer_commit = s3_writer_commit,
     .writer_abort = s3_writer_abort,
+    .retain = s3_retain,
     .paced = true,
 };
 

@@ -70,6 +70,12 @@ void blobs_hurry(struct blobs *b, const _Atomic bool *requested)
     b->hurry = requested;
 }
 
+void blobs_retain(struct blobs *b, const char *mode, int64_t period_ns)
+{
+    if (b->ops->retain)
+        b->ops->retain(b, mode, period_ns);
+}
+
 int blobs_stopped(const struct blobs *b, struct err *e)
 {
     return b->stop && atomic_load_explicit(b->stop, memory_order_relaxed)

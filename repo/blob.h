@@ -84,6 +84,10 @@ void blobs_stop(struct blobs *b, const _Atomic bool *requested);
  */
 void blobs_hurry(struct blobs *b, const _Atomic bool *requested);
 int blobs_stopped(const struct blobs *b, struct err *e);
+/* Object lock: blobs of packs, indexes and the format that are put from now on can be neither deleted nor changed for
+ * `period_ns`. `mode`: "GOVERNANCE", "COMPLIANCE" or "" (no lock). Stores without object lock ignore it. Thread-safe.
+ */
+void blobs_retain(struct blobs *b, const char *mode, int64_t period_ns);
 void blobs_stats(struct blobs *b, struct blob_stats *ret);
 void blobs_request_stats(struct blobs *b, struct blob_request_stats *ret);
 

@@ -173,6 +173,7 @@ static int format_replace(struct repo *r, struct repo_format *f, struct err *e)
     r->formats = all;
     r->formats[r->n_formats++] = f;
     atomic_store(&r->format, f);
+    blobs_retain(r->blobs, f->retention_mode, f->retention_period_ns);
     atomic_store(&r->format_checked_ns, f->loaded_ns);
     return 0;
 }

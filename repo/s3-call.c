@@ -38,7 +38,7 @@ static int make_url(const struct s3_call *q, char url[URL_MAX], char host[256], 
 }
 
 struct header_list {
-    struct s3_header h[8];
+    struct s3_header h[12];
     size_t n;
 };
 
@@ -48,20 +48,35 @@ static void header_add(struct header_list *l, const char *name, const char *valu
         l->h[l->n++] = (struct s3_header){name, value};
 }
 
+/* Those that stock clients lock: what a repository consists of, and not what is soon deleted. */
+static bool is_locked(const char *name)
+{
+    static const char *const format[] = {"kopia.repository", "kopia.blobcfg"};
+    return strchr("nxpq", name[0]) || !strncmp(name, format[0], strlen(format[0])) ||
+           !strncmp(name, format[1], strlen(format[1]));
+}
+
 /* Signs with what is known now, and makes the request once. */
 static int attempt(struct s3_call *q, struct err *e)
 {
     struct s3_store *s = q->s;
-    char url[URL_MAX], path[URL_MAX], host[256], date[S3_DATE], sum[S3_AUTHORIZATION], *lines[12] = {NULL};
+    char url[URL_MAX], path[URL_MAX], host[256], date[S3_DATE], sum[S3_AUTHORIZATION], *lines[13] = {NULL};
     char token[sizeof s->keys->token];
+    char until[TIME_TEXT] = "", mode[sizeof s->lock_mode] = "";
     struct header_list l = {.n = 0};
     int rc = make_url(q, url, host, path, e);
     if (rc < 0)
         return rc;
     if (q->restart && q->restart(q->x.arg) < 0)
         return err_nomem(e);
-    s3_date(date, now_ns() + atomic_load(&s->skew_ns));
+    const int64_t now = now_ns() + atomic_load(&s->skew_ns);
+    s3_date(date, now);
     pthread_rwlock_rdlock(&s->keys_lock);
+    if (q->md5 && s->lock_mode[0] && is_locked(q->name)) {
+        memcpy(mode, s->lock_mode, sizeof mode);
+        /* Whole seconds, rounded up: some servers know no fractions. */
+        time_text((now / NS_PER_S + s->lock_ns / NS_PER_S + 1) * NS_PER_S, until);
+    }
     memcpy(token, s->keys->token, sizeof token);
     const char *hash = q->body_hash ? q->body_hash : q->md5 ? S3_UNSIGNED : EMPTY_HASH;
     header_add(&l, "content-md5", q->md5);
@@ -70,6 +85,8 @@ static int attempt(struct s3_call *q, struct err *e)
     header_add(&l, "range", q->range);
     header_add(&l, "x-amz-content-sha256", hash);
     header_add(&l, "x-amz-date", date);
+    header_add(&l, "x-amz-object-lock-mode", mode);
+    header_add(&l, "x-amz-object-lock-retain-until-date", until);
     header_add(&l, "x-amz-security-token", token);
     const struct s3_request r = {.method = q->method,
                                  .region = s->region,
@@ -358,8 +375,11 @@ int s3_call_failed(const struct s3_call *q, const char *what, struct err *e)
     return fail_final(q, what, e);
 }
 
+/* A 404 without a document of S3 is no answer of the storage, but of what stands before it; HEAD has none. */
 bool s3_missing(const struct s3_call *q)
 {
+    if (!q->error.code[0] && strcmp(q->method, "HEAD") != 0)
+        return false;
     return q->result == S3_ANSWERED && q->x.status == 404 && strcmp(q->error.code, "NoSuchBucket") != 0;
 }
 

@@ -17,7 +17,9 @@ struct s3_store {
     char *scheme, *host, *bucket, *prefix, *region, *credentials, *spool;
     bool tls;
     unsigned tries, pause_ms;
-    pthread_rwlock_t keys_lock;
+    pthread_rwlock_t keys_lock; /* of the next three */
+    char lock_mode[16];         /* of objects that are put; "": none */
+    int64_t lock_ns;
     struct s3_keys *keys;    /* in memory of its own that is not in a core dump */
     _Atomic int64_t skew_ns; /* the server's clock minus this machine's, where requests were refused for it */
     _Atomic bool answered;   /* ever */

@@ -8,9 +8,11 @@ usage: s3-faults.py PORT-FILE
 GET /_fault/KIND/N[/M]  M requests are answered, then N fail that way (see Handler.fault())
 GET /_set/NAME/VALUE  skew: seconds of the clock; lag: 1: lists do not know what is put or deleted from now on;
                       page: keys of a page; key: the only access key that is known
+GET /_lock            the object lock that the last put asked for: a number of seconds from now, and the mode
 GET /_requests        how many requests there were, and sets the number to 0; /_count: leaves it
 """
 import base64
+import calendar
 import ctypes
 import email.utils
 import hashlib
@@ -28,7 +30,7 @@ import urllib.parse
 ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 lock = threading.Lock()
 objects, listed = {}, {}  # key -> (bytes, time); what lists show, while they lag
-state = {"fault": "", "left": 0, "after": 0, "skew": 0, "lag": 0, "page": 1000, "key": "", "requests": 0}
+state = {"fault": "", "left": 0, "after": 0, "skew": 0, "lag": 0, "page": 1000, "key": "", "requests": 0, "until": "", "mode": ""}
 
 
 def stamp(t, iso):
@@ -83,6 +85,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         elif kind == "garbage":
             self.wfile.write(b"\x00\x01\x02 no HTTP\r\n\r\n")
             self.close_connection = True
+        elif kind == "nowhere":  # of a web server that is no S3
+            self.answer(404, b"<html>not found</html>")
         elif kind == "html":
             self.answer(200, b"<html><body>Welcome!</body></html>")
         elif kind == "doctype":
@@ -117,6 +121,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
                     listed.clear()
                     listed.update(objects)
                 state[rest[0]] = "".join(rest[1:]) if rest[0] == "key" else int(rest[1])
+            elif what == "_lock":
+                until = state["until"] or "1970-01-01T00:00:00Z"
+                until = calendar.timegm(time.strptime(until, "%Y-%m-%dT%H:%M:%SZ"))
+                text = f"{int(until - time.time()) if state['until'] else 0} {state['mode']}"
             elif what in ("_requests", "_count"):
                 text = str(state["requests"])
                 state["requests"] *= what == "_count"
@@ -135,7 +143,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.fault(kind):
             return None
         date = time.strptime(self.headers.get("x-amz-date", "19700101T000000Z"), "%Y%m%dT%H%M%SZ")
-        import calendar
         if abs(calendar.timegm(date) - time.time() - state["skew"]) > 900:
             return self.error(403, "RequestTimeTooSkewed")
         if state["key"] and f"Credential={state['key']}/" not in self.headers.get("Authorization", ""):
@@ -150,6 +157,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     do_GET = do_PUT = do_HEAD = do_DELETE = handle_any
 
     def on_put(self, key, body, kind):
+        state["until"] = self.headers.get("x-amz-object-lock-retain-until-date", "")
+        state["mode"] = self.headers.get("x-amz-object-lock-mode", "")
         md5 = base64.b64encode(hashlib.md5(body).digest()).decode()
         if kind == "digest" or self.headers.get("Content-MD5") != md5:
             return self.error(400, "BadDigest")

@@ -271,6 +271,42 @@ static void an_etag_proves_nothing(void **state)
     OK(blobs_put(b, "p1", "x", 1, &e));
 }
 
+static void what_is_to_be_kept_is_locked(void **state)
+{
+    (void)state;
+    static const char *const locked[] = {"p1", "q1", "xn0_1", "n1", "kopia.repository", "kopia.blobcfg"},
+                             *const free_[] = {"s1", "_log_1", "kopia.maintenance", "m1"};
+    struct blob_writer *w;
+    OK(blobs_put(b, "p1", "x", 1, &e));
+    assert_int_equal(ask("_lock"), 0);
+    blobs_retain(b, "COMPLIANCE", 100 * NS_PER_H);
+    for (size_t i = 0; i < sizeof locked / sizeof *locked; i++) {
+        OK(blobs_put(b, locked[i], "x", 1, &e));
+        assert_in_range(ask("_lock"), 359900, 360010);
+    }
+    for (size_t i = 0; i < sizeof free_ / sizeof *free_; i++) {
+        OK(blobs_put(b, free_[i], "x", 1, &e));
+        assert_int_equal(ask("_lock"), 0);
+    }
+    OK(blob_writer_new(&w, b, "p2", &e));
+    OK(blob_writer_commit(w, 0, &e));
+    assert_in_range(ask("_lock"), 359900, 360010);
+    for (size_t i = 0; i < sizeof locked / sizeof *locked; i++)
+        OK(blobs_delete(b, locked[i], &e));
+    for (size_t i = 0; i < sizeof free_ / sizeof *free_; i++)
+        OK(blobs_delete(b, free_[i], &e));
+    OK(blobs_delete(b, "p2", &e));
+}
+
+/* What stands before the storage does not decide what is in it. */
+static void not_every_404_is_a_missing_blob(void **state)
+{
+    (void)state;
+    uint8_t two[2];
+    ask("_fault/nowhere/100");
+    FAILS(blobs_read(b, "p1", 0, two, 2, &e), ERR_GENERIC, "status 404");
+}
+
 static void lists_of_many_pages(void **state)
 {
     (void)state;
@@ -557,14 +593,24 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
-        T(every_operation),           T(what_passes_is_repeated),
-        T(but_not_without_end),       T(a_stalled_server_is_given_up),
-        T(what_is_cut_is_read_again), T(an_etag_proves_nothing),
-        T(lists_of_many_pages),       T(lists_that_lag),
-        T(lists_that_are_none),       T(the_clock_is_corrected_once),
-        T(keys_are_read_again),       T(what_is_wrong_is_said),
-        T(places_that_cannot_be),     T(every_wait_ends_by_a_cancel),
-        T(a_hurry_is_short),          T(threads_do_not_wait_for_each_other),
+        T(every_operation),
+        T(what_passes_is_repeated),
+        T(but_not_without_end),
+        T(a_stalled_server_is_given_up),
+        T(what_is_cut_is_read_again),
+        T(an_etag_proves_nothing),
+        T(what_is_to_be_kept_is_locked),
+        T(not_every_404_is_a_missing_blob),
+        T(lists_of_many_pages),
+        T(lists_that_lag),
+        T(lists_that_are_none),
+        T(the_clock_is_corrected_once),
+        T(keys_are_read_again),
+        T(what_is_wrong_is_said),
+        T(places_that_cannot_be),
+        T(every_wait_ends_by_a_cancel),
+        T(a_hurry_is_short),
+        T(threads_do_not_wait_for_each_other),
         cmocka_unit_test(pages),
     };
     return cmocka_run_group_tests(tests, service_start, service_end);
