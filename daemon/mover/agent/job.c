@@ -335,7 +335,7 @@ static int find_kind(struct job *j, struct err *e)
     }
     if (rc == 0 && !strcmp(kind, "maintain")) {
         err_set(e, ERR_USAGE, ENOTSUP, "maintenance is not run by movers");
-        err_hint(e, "run `snapferry -r REPOSITORY maintenance --full`");
+        err_hint(e, "run `kopia maintenance run` of a stock client on the repository");
         return -ENOTSUP;
     }
     return rc < 0 ? rc : job_refuse(e, "kind", "is none of backup, restore, verify, admin, look");
