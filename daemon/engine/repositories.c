@@ -315,8 +315,8 @@ void repositories_refresh(struct engine *g, bool force)
         if (!h || h->checking || (!force && h->known && h->up && now_ns() - h->checked_ns < CHECK_S * NS_PER_S))
             continue;
         if (strcmp(r->type, "filesystem")) {
-            snprintf(why, sizeof why, "this build has no store of type \"%.40s\"", r->type);
-            set_state(l, why, "`snapferry check-config` shows what this build can use");
+            snprintf(why, sizeof why, "the daemon does not use repositories of type %.40s in this build", r->type);
+            set_state(l, why, "use it with `snapferry --config-dir DIR -r NAME`, and a directory for the daemon");
             continue;
         }
         CLEANUP_JSON json_t *in = json_pack("{s:s,s:s,s:b}", "path", r->path, "password_file", r->password_file,
