@@ -180,8 +180,9 @@ static int bad_index(const char *name, const char *why, void *arg)
 
 /*
  * A session writes its marker, packs, their index, and deletes the marker. A young pack that neither an index has nor a
- * session: its index was lost. An older one may be garbage that maintenance has not deleted yet. With epochs the index
- * still has an entry for each of its contents then, elsewhere or deleted; without them compaction drops such entries.
+ * session, with contents that no index has: its index was lost. An older one may be garbage that maintenance has not
+ * deleted yet. With epochs the index still has an entry for each of its contents then, elsewhere or deleted; without
+ * them compaction drops such entries.
  */
 #define LOST_INDEX_AGE_S (20 * 3600)
 
@@ -232,9 +233,11 @@ static bool in_session(const struct lost_packs *l, const char *pack)
     return id == NULL;
 }
 
-static int mark_indexed(const struct index_entry *en, void *arg)
+/* Superseded entries count: clients that store the same data at the same time leave packs with no other. */
+static int mark_indexed(const struct index_entry *en, enum index_standing standing, void *arg)
 {
     struct lost_packs *l = arg;
+    (void)standing;
     struct pack_record *p = pack_table_find(l->suspects, en->pack);
     if (p)
         p->damage |= PACK_INDEXED;
@@ -248,14 +251,14 @@ static int is_unknown(const struct index_entry *en, void *arg)
     return rc < 0 ? rc : !rc;
 }
 
-/* 1: the pack's own index has a content that no index has. What cannot be read is not needed. */
+/* 1: the pack's own index has a content that no index has. An old one that cannot be read is not needed. */
 static int has_unknown(struct lost_packs *l, const struct blob_info *i)
 {
     struct err e = ERR_INIT;
     int rc =
         pack_read_local_index(repo_blobs(l->v->repo), repo_sealer(l->v->repo), i->name, i->length, is_unknown, l, &e);
     if (rc < 0 && e.cls == ERR_DAMAGE)
-        return 0;
+        return i->mtime_ns >= l->since_ns;
     if (rc < 0 && e.cls)
         *l->e = e;
     return rc;
@@ -267,7 +270,7 @@ static int report_lost(const struct blob_info *i, void *arg)
     const struct pack_record *p = pack_table_find(l->suspects, i->name);
     if (!p || (p->damage & PACK_INDEXED) || in_session(l, i->name))
         return 0;
-    int lost = i->mtime_ns < l->since_ns ? has_unknown(l, i) : 1;
+    int lost = has_unknown(l, i);
     if (lost > 0)
         index_damage(l->v, "lost-index", i->name,
                      "no index has this pack, and no session is writing it: its index blob was lost; the pack has a "
@@ -297,7 +300,7 @@ static int check_unindexed(struct verify *v, struct err *e)
         if (rc >= 0)
             rc = index_set_refresh(repo_index(v->repo), e);
         if (rc >= 0)
-            rc = index_set_each(repo_index(v->repo), -1, mark_indexed, &l, e);
+            rc = index_set_each_all(repo_index(v->repo), mark_indexed, &l, e);
         if (rc >= 0)
             rc = blobs_list(b, "p", report_lost, &l, e);
         if (rc >= 0)

@@ -38,6 +38,21 @@ same "each once" "$(blobs xs)" 8
 rm -rf "$CACHE"
 check "read anew it is whole" sf "$R" verify --quiet
 same "with all snapshots" "$(entries)" "$all"
+
+# Enough index blobs in the write epoch, over more than a day.
+cp -a "$R" "$WORK/kept"
+f=$(ls "$R"/x/n9_/* | head -n 1)
+for i in $(seq 20); do cp -p "$f" "${f%-s*}-s$(printf %016x "$i")144-c1.f"; done
+touch -d '3 days ago' "$f"
+expect "killed when the epoch has advanced" 137 -- env SNAPFERRY_CRASH_AT=maintenance-advanced "$SNAPFERRY" -r "$R" \
+    --password-file "$WORK/password" maintenance --node-name n1
+same "it has" "$(blobs xe10)" 1
+expect "the next run goes on there" 0 'write epoch 10' -- q
+same "once" "$(blobs xe11)" 0
+check "whole in the new epoch" sf "$R" verify --quiet
+same "with all snapshots in the new epoch" "$(entries)" "$all"
+rm -rf "$R" && mv "$WORK/kept" "$R"
+
 expect "nothing is superseded long enough" 0 'and a range of them, 0 superseded' -- q --full
 same "a range" "$(blobs xr)" 1
 expect "the history has it" 0 -- q --full --dry-run
