@@ -17,6 +17,7 @@ struct dead_session {
     struct session_record *record;
     char **markers;
     size_t n_markers;
+    bool leaves; /* packs that are not adopted: its markers account for them until maintenance deletes both */
 };
 
 struct search {
@@ -78,8 +79,13 @@ static int add_marker(const struct blob_info *info, void *arg)
 static int add_pack(const struct blob_info *info, void *arg)
 {
     struct search *s = arg;
-    if (!session_of(s, info->name) || now_ns() - info->mtime_ns > ADOPT_AGE_NS || s->n_packs >= ADOPT_PACKS)
+    struct dead_session *d = session_of(s, info->name);
+    if (!d)
         return 0;
+    if (now_ns() - info->mtime_ns > ADOPT_AGE_NS || s->n_packs >= ADOPT_PACKS) {
+        d->leaves = true;
+        return 0;
+    }
     int rc = array_grow((void **)&s->packs, s->n_packs, sizeof *s->packs, s->err);
     if (rc < 0)
         return rc;
@@ -113,7 +119,7 @@ static void sessions_release(struct dead_sessions *d, struct repo *clear_in)
         bool cleared = clear_in != NULL;
         for (size_t m = 0; m < s->n_markers; m++) {
             struct err err = ERR_INIT;
-            if (clear_in && blobs_delete(clear_in->blobs, s->markers[m], &err) < 0) {
+            if (clear_in && !s->leaves && blobs_delete(clear_in->blobs, s->markers[m], &err) < 0) {
                 log_warning("cannot delete the marker of an interrupted session: %s", err.msg);
                 cleared = false;
             }

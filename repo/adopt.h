@@ -21,8 +21,9 @@ struct dead_sessions {
  * may be indexed already. */
 typedef int dead_pack_fn(const struct blob_info *pack, void *arg);
 int dead_sessions_find(struct dead_sessions *ret, struct repo *r, dead_pack_fn *fn, void *arg, struct err *e);
-/* Deletes their markers and records: all usable packs are indexed. A marker that cannot be deleted is logged and
- * left to a later run. */
+/* Deletes their markers and records: all usable packs are indexed. The markers of a session with packs that are too old
+ * to be used stay: without one those would look like packs whose index was lost. A marker that cannot be deleted is
+ * logged and left to a later run. */
 void dead_sessions_clear(struct dead_sessions *d, struct repo *r);
 /* Releases them without changes: a later run tries again. */
 void dead_sessions_leave(struct dead_sessions *d);

@@ -151,6 +151,19 @@ printf 'x' | dd of="$newest" bs=1 seek=40 conv=notrunc status=none
 rm -rf "$CACHE"
 expect "an index blob is damaged" 15 'index' -- m
 
+# A backup was killed before its index was written, and the next one comes when its packs are too old to be used.
+rm -rf "$R" "$CACHE" && cp -a "$WORK/whole" "$R"
+expect "killed before its index" 137 -- env SNAPFERRY_CRASH_AT=pack-renamed:2 "$SNAPFERRY" -r "$R" --password-file \
+    "$WORK/password" backup "$WORK/c1" --as k@h:/v --quiet
+id=$(find "$R/s" -name '*.f' | grep -oE 's[0-9a-f]+\.f$')
+age 25
+check "the next backup leaves them" take a next
+check "they are no lost index" sf "$R" verify --quiet
+check "and do not stop maintenance" m --quiet
+age 100
+check "which deletes them in the end" m --quiet
+same "with their marker" "$(find "$R/p" "$R/q" "$R/s" -name "*${id:-none}" | wc -l)" 0
+
 # Without delays: only while nobody writes.
 rm -rf "$R" "$CACHE" && cp -a "$WORK/marked" "$R"
 take c1 v
