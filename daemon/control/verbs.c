@@ -5,6 +5,7 @@
  * A table has the arguments of each verb and their types; other requests are refused before they reach the engine.
  */
 #include "daemon/control/control-impl.h"
+#include "base/nearest.h"
 #include "daemon/records/names.h"
 
 #include <errno.h>
@@ -270,6 +271,25 @@ static const char *argument_type(const char *list, const char *name)
     return NULL;
 }
 
+/* Names the argument that may have been meant. */
+static int refuse_unknown(const char *verb, const char *list, const char *key, struct err *e)
+{
+    char names[512], near[64] = "";
+    size_t n = 0;
+    for (const char *at = list; *at && n + 1 < sizeof names; at += strcspn(at, " "), at += strspn(at, " ")) {
+        const size_t len = strcspn(at, ":");
+        n += (size_t)snprintf(names + n, sizeof names - n, "%s%.*s", n ? " " : "", (int)len, at);
+    }
+    names[n < sizeof names ? n : sizeof names - 1] = '\0';
+    err_set(e, ERR_USAGE, EINVAL, "%s has no argument \"%.64s\"", verb, key);
+    if (!n)
+        return err_hint(e, "it takes none");
+    char listed[640];
+    nearest_listed(key, names, near, sizeof near);
+    snprintf(listed, sizeof listed, "its arguments are: %s", names);
+    return nearest_hint(e, nearest_is_slip(key, near) ? near : NULL, listed);
+}
+
 static int check_args(const char *verb, const char *list, const json_t *args, struct err *e)
 {
     const char *key;
@@ -278,7 +298,7 @@ static int check_args(const char *verb, const char *list, const json_t *args, st
     {
         const char *type = argument_type(list, key);
         if (!type)
-            return err_set(e, ERR_USAGE, EINVAL, "%s has no argument \"%.64s\"", verb, key);
+            return refuse_unknown(verb, list, key, e);
         if (!json_is_null(v) && !type_fits(v, *type))
             return err_set(e, ERR_USAGE, EINVAL, "argument \"%s\" of %s must be %s", key, verb, type_text(*type));
     }

@@ -27,11 +27,12 @@ static bool is_stored(const struct operation *op, const char *mover)
            op->result.there && !op->result.skip[0];
 }
 
-static int add_step(json_t *steps, const char *verb, const struct operation *op)
+static int add_step(json_t *steps, enum plugin_ask ask, const char *operation)
 {
     if (json_array_size(steps) >= STEPS_MAX)
         return 0;
-    return json_array_append_new(steps, json_pack("{s:s,s:s}", "verb", verb, "operation", op->id)) < 0 ? -ENOMEM : 0;
+    json_t *step = json_pack("{s:s,s:s}", "verb", enum_name(&plugin_ask_names, (int)ask), "operation", operation);
+    return json_array_append_new(steps, step) < 0 ? -ENOMEM : 0;
 }
 
 /* ---- retention ---- */
@@ -96,8 +97,7 @@ static int expire(struct decide *d, const struct history *h, const struct policy
         const struct backup *b = backup_peek(d->records, h->v[i].parent);
         if (items[i].n_reasons || json_object_get(reads, h->v[i].id) || (b && b->deleting[0]))
             continue;
-        if (json_array_size(steps) < STEPS_MAX)
-            json_array_append_new(steps, json_pack("{s:s,s:s}", "verb", "delete", "operation", h->v[i].id));
+        rc = add_step(steps, PLUGIN_ASK_DELETE, h->v[i].id) < 0 ? err_nomem(e) : 0;
     }
     return rc;
 }
@@ -143,7 +143,7 @@ static int add_sample(const void *row, void *arg)
     if (s->of->due < 100)
         return 0;
     s->of->due -= 100;
-    return add_step(s->of->steps, "verify", op);
+    return add_step(s->of->steps, PLUGIN_ASK_VERIFY, op->id);
 }
 
 void plugin_verify_clear(struct plugin_verify *x)
@@ -210,11 +210,12 @@ static void gone(struct decide *d, struct operation *of, const char *why)
 static void apply_answer(struct decide *d, struct operation *op, const struct work_result *s)
 {
     struct mover_result *result = result_now(op);
-    const bool verify = op->kind == KIND_VERIFY;
+    const struct plugin_step step = plugin_step_read(op->does, op->plugins_done);
+    const bool verify = step.ask == PLUGIN_ASK_VERIFY, removed = step.ask == PLUGIN_ASK_DELETE;
     const struct err *e = &s->err;
     CLEANUP(operation_clear) struct operation of;
     operation_init(&of);
-    if (operation_read(d, plugin_step_read(op->does, op->plugins_done).operation, &of) < 0)
+    if (operation_read(d, step.operation, &of) < 0)
         return; /* deleted meanwhile */
     if (verify && e->cls == ERR_NOT_FOUND) {
         result->missing++;
@@ -225,7 +226,7 @@ static void apply_answer(struct decide *d, struct operation *op, const struct wo
         note_failure(op, d, &of, e);
     } else {
         result->done++;
-        if (!verify)
+        if (removed)
             gone(d, &of, "was deleted by retention");
     }
 }
@@ -241,12 +242,21 @@ void plugin_admin_work_ended(struct decide *d, struct operation *op, const struc
     operation_write(d, op);
 }
 
-static void plan_call(struct decide *d, struct operation *op, const char *verb, const struct operation *of)
+static void plan_call(struct decide *d, struct operation *op, enum plugin_ask ask, const struct operation *of)
 {
-    json_t *in =
-        json_pack("{s:s,s:s,s:{s:s,s:s,s:s,s:O?}}", "plugin", op->policy->mover + strlen("plugin:"), "verb", verb,
-                  "args", "operation", of->id, "id", of->result.id, "direction", "backup", "stored", of->result.stored);
+    json_t *in = json_pack("{s:s,s:s,s:{s:s,s:s,s:s,s:O?}}", "plugin", op->policy->mover + strlen("plugin:"), "verb",
+                           enum_name(&plugin_ask_names, (int)ask), "args", "operation", of->id, "id", of->result.id,
+                           "direction", "backup", "stored", of->result.stored);
     plan_work(d, ROW_OPERATION, op->id, WORK_ASK_PLUGIN, in, 600);
+}
+
+/* A step of a newer version: what it asks for is not known, and nothing else is done in its place. */
+static void refuse_step(struct decide *d, struct operation *op, const struct operation *of)
+{
+    struct err e = ERR_INIT;
+    err_set(&e, ERR_GENERIC, 0, "this version of snapferryd can only delete or verify what a mover plugin stored");
+    result_now(op)->failed++;
+    note_failure(op, d, of, &e);
 }
 
 /* The next step whose data is still stored; false: there is none. */
@@ -258,7 +268,11 @@ static bool call_next(struct decide *d, struct operation *op)
         operation_init(&of);
         if (operation_read(d, step.operation, &of) < 0 || !is_stored(&of, op->policy->mover))
             continue;
-        plan_call(d, op, step.verb, &of);
+        if (step.ask == PLUGIN_ASK_NONE) {
+            refuse_step(d, op, &of);
+            continue;
+        }
+        plan_call(d, op, step.ask, &of);
         return true;
     }
     return false;

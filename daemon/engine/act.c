@@ -8,6 +8,7 @@
 #include "daemon/engine/facts.h"
 #include "daemon/engine/hooks.h"
 #include "daemon/movers/plugin.h"
+#include "daemon/records/opaque.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -71,18 +72,38 @@ static int start_watchdog(json_t *in, struct err *e)
     return rc;
 }
 
+/* Nothing is deleted but where the word is "delete". */
+static int plugin_verb_of(enum plugin_ask ask, enum plugin_verb *ret, struct err *e)
+{
+    switch (ask) {
+    case PLUGIN_ASK_DELETE:
+        *ret = PV_DELETE;
+        return 0;
+    case PLUGIN_ASK_VERIFY:
+        *ret = PV_VERIFY;
+        return 0;
+    case PLUGIN_ASK_NONE:
+    case PLUGIN_ASKS:
+        break;
+    }
+    return err_set(e, ERR_GENERIC, EINVAL, "a mover plugin was to be asked neither to delete nor to verify a backup");
+}
+
 static json_t *request_of(struct engine *g, const struct act *a, int64_t *timeout_s, struct err *e)
 {
-    const enum plugin_verb v = !strcmp(jstr(a->doc, "verb"), "verify") ? PV_VERIFY : PV_DELETE;
+    enum plugin_verb v;
     if (a->work != WORK_DELETE_PLUGIN && a->work != WORK_ASK_PLUGIN)
         return json_incref(a->doc);
-    const struct cfg_plugin *p = cfg_plugin(g->cfg, jstr(a->doc, "plugin"));
+    const struct plugin_work w = plugin_work_read(a->doc);
+    if (plugin_verb_of(a->work == WORK_DELETE_PLUGIN ? PLUGIN_ASK_DELETE : w.ask, &v, e) < 0)
+        return NULL;
+    const struct cfg_plugin *p = cfg_plugin(g->cfg, w.plugin);
     if (!p) {
-        err_set(e, ERR_USAGE, 0, "there is no [plugin \"%s\"] in the configuration", jstr(a->doc, "plugin"));
+        err_set(e, ERR_USAGE, 0, "there is no [plugin \"%s\"] in the configuration", w.plugin);
         return NULL;
     }
     *timeout_s = plugin_step_timeout(p, v);
-    return plugin_step_in(p, v, json_object_get(a->doc, "args"));
+    return plugin_step_in(p, v, w.args);
 }
 
 static void set_working(struct engine *g, const char *id, enum work w)

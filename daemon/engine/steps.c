@@ -229,28 +229,41 @@ static int snapshot_one(const struct step_request *r, json_t *answer, struct err
     return 0;
 }
 
-/* Several volumes in quick succession: a group's skew is what lies between the first and the last. */
-int step_snapshot(const json_t *in, json_t **out, int *fd, struct err *e)
+/* Each item of a request, and one answer for each: with an error where it failed. */
+typedef int item_fn(const struct step_request *r, json_t *answer, struct err *e);
+static int step_items(const json_t *in, json_t **out, item_fn *one, struct err *e)
 {
     CLEANUP_JSON json_t *answers = json_array();
     const json_t *q;
     size_t i;
-    (void)fd;
     json_array_foreach(json_object_get(in, "items"), i, q)
     {
         CLEANUP(step_request_clear) struct step_request r;
         if (step_request_load(&r, q, e) < 0)
             return -ENOMEM;
-        struct err se = ERR_INIT;
+        struct err own = ERR_INIT;
         json_t *a = json_object();
-        jset_str(a, "operation", r.operation);
         json_array_append_new(answers, a);
-        if (snapshot_one(&r, a, &se) < 0)
-            json_object_set_new(a, "error", error_doc(&se));
-        crash_point("engine-snapshot-taken");
+        if (one(&r, a, &own) < 0)
+            json_object_set_new(a, "error", error_doc(&own));
     }
     *out = json_pack("{s:O}", "items", answers);
     return *out ? 0 : err_nomem(e);
+}
+
+static int snapshot_item(const struct step_request *r, json_t *answer, struct err *e)
+{
+    jset_str(answer, "operation", r->operation);
+    const int rc = snapshot_one(r, answer, e);
+    crash_point("engine-snapshot-taken");
+    return rc;
+}
+
+/* Several volumes in quick succession: a group's skew is what lies between the first and the last. */
+int step_snapshot(const json_t *in, json_t **out, int *fd, struct err *e)
+{
+    (void)fd;
+    return step_items(in, out, snapshot_item, e);
 }
 
 struct find_native {
@@ -308,27 +321,18 @@ static int remove_one(const struct step_request *r, json_t *answer, struct err *
     return rc;
 }
 
+static int remove_item(const struct step_request *r, json_t *answer, struct err *e)
+{
+    jset_str(answer, "alias", r->alias);
+    const int rc = remove_one(r, answer, e);
+    crash_point("engine-native-removed");
+    return rc;
+}
+
 int step_remove(const json_t *in, json_t **out, int *fd, struct err *e)
 {
-    CLEANUP_JSON json_t *answers = json_array();
-    const json_t *q;
-    size_t i;
     (void)fd;
-    json_array_foreach(json_object_get(in, "items"), i, q)
-    {
-        CLEANUP(step_request_clear) struct step_request r;
-        if (step_request_load(&r, q, e) < 0)
-            return -ENOMEM;
-        struct err re = ERR_INIT;
-        json_t *a = json_object();
-        jset_str(a, "alias", r.alias);
-        json_array_append_new(answers, a);
-        if (remove_one(&r, a, &re) < 0)
-            json_object_set_new(a, "error", error_doc(&re));
-        crash_point("engine-native-removed");
-    }
-    *out = json_pack("{s:O}", "items", answers);
-    return *out ? 0 : err_nomem(e);
+    return step_items(in, out, remove_item, e);
 }
 
 int step_find(const json_t *in, json_t **out, int *fd, struct err *e)

@@ -7,6 +7,8 @@
 
 NAMES(exposed_as, "", "native", "clone", "overlay", "copy");
 _Static_assert(COUNT(exposed_as_words) == EXPOSED_AS, "each value has a word");
+NAMES(plugin_ask, "", "delete", "verify");
+_Static_assert(COUNT(plugin_ask_words) == PLUGIN_ASKS, "each value has a word");
 
 struct exposed exposure_read(const json_t *exposure)
 {
@@ -31,7 +33,14 @@ struct mover_progress progress_read(const json_t *progress)
 struct plugin_step plugin_step_read(const json_t *steps, int64_t i)
 {
     const json_t *step = json_array_get(steps, (size_t)i);
-    return (struct plugin_step){jstr(step, "verb"), jstr(step, "operation")};
+    return (struct plugin_step){(enum plugin_ask)enum_value(&plugin_ask_names, jstr(step, "verb")),
+                                jstr(step, "operation")};
+}
+
+struct plugin_work plugin_work_read(const json_t *work)
+{
+    return (struct plugin_work){(enum plugin_ask)enum_value(&plugin_ask_names, jstr(work, "verb")),
+                                jstr(work, "plugin"), jobj(work, "args")};
 }
 
 const char *identity_boot(const json_t *identity)

@@ -36,11 +36,24 @@ struct mover_progress {
 };
 struct mover_progress progress_read(const json_t *progress);
 
+/* What a mover plugin is asked to do with what it stored. PLUGIN_ASK_NONE: absent, or a word of a newer version, for
+ * which no other may stand in. */
+enum plugin_ask { PLUGIN_ASK_NONE, PLUGIN_ASK_DELETE, PLUGIN_ASK_VERIFY, PLUGIN_ASKS };
+extern const struct enum_names plugin_ask_names;
+
 /* Of an admin operation by a mover plugin. */
 struct plugin_step {
-    const char *verb, *operation;
+    enum plugin_ask ask;
+    const char *operation;
 };
 struct plugin_step plugin_step_read(const json_t *steps, int64_t i);
+/* The work that is planned for such a step: {"plugin", "verb", "args"}; borrowed. */
+struct plugin_work {
+    enum plugin_ask ask;
+    const char *plugin; /* section of the configuration */
+    const json_t *args; /* NULL: none */
+};
+struct plugin_work plugin_work_read(const json_t *work);
 
 /* The boot that the process of a mover belongs to. */
 const char *identity_boot(const json_t *identity);

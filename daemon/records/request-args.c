@@ -3,9 +3,11 @@
 #include "daemon/records/request-args.h"
 
 #include "base/json.h"
+#include "base/nearest.h"
 #include "daemon/records/table-impl.h"
 
 #include <errno.h>
+#include <string.h>
 
 NAMES(request_from, "", "native", "repository", "auto"); /* those of restore_from_names, and one more */
 _Static_assert(COUNT(request_from_words) == FROMS + 1, "each value has a word");
@@ -71,6 +73,54 @@ int request_args_copy(struct request_args *ret, const struct request_args *a)
     return fields_copy(&request_args_fields, ret, a);
 }
 
+static const char *type_text(enum field_type t)
+{
+    switch (t) {
+    case FIELD_STR:
+    case FIELD_ENUM:
+        return "a text";
+    case FIELD_INT:
+        return "an integer";
+    case FIELD_UINT:
+        return "a non-negative integer";
+    case FIELD_BOOL:
+        return "true or false";
+    case FIELD_REAL:
+        return "a number";
+    case FIELD_STRS:
+    case FIELD_ARRAY:
+    case FIELD_STRUCTS:
+        return "a list";
+    case FIELD_OBJECT:
+    case FIELD_STRUCT:
+    case FIELD_SHARED:
+        return "an object";
+    case FIELD_JSON:
+    case FIELD_ERR:
+        break;
+    }
+    return "a value";
+}
+
+static const char *argument_at(unsigned i, void *arg)
+{
+    const struct fields *t = arg;
+    return i < t->n ? t->v[i].name : NULL;
+}
+
+/* One that the table does not have, or that has another type there. */
+static int refuse(const char *key, struct err *e)
+{
+    const struct fields *t = &request_args_fields;
+    for (unsigned i = 0; i < t->n; i++)
+        if (!strcmp(t->v[i].name, key))
+            return err_set(e, ERR_USAGE, EINVAL, "argument \"%s\" must be %s", key,
+                           type_text((enum field_type)t->v[i].type));
+    const char *near = nearest_meant(key, argument_at, (void *)(uintptr_t)t);
+    err_set(e, ERR_USAGE, EINVAL, "argument \"%.64s\" is not known", key);
+    return nearest_hint(e, near, "the arguments of each verb are in docs/control.md");
+}
+
 int request_args_load(struct request_args *a, const json_t *doc, struct err *e)
 {
     request_args_init(a);
@@ -79,7 +129,7 @@ int request_args_load(struct request_args *a, const json_t *doc, struct err *e)
     if (json_object_get(a->unknown, "from"))
         return err_set(e, ERR_USAGE, 0, "--from is auto, native or repository, not \"%.64s\"", jstr(doc, "from"));
     const char *key = json_object_iter_key(json_object_iter(a->unknown));
-    return key ? err_set(e, ERR_USAGE, EINVAL, "argument \"%.64s\" has the wrong type", key) : 0;
+    return key ? refuse(key, e) : 0;
 }
 
 const char *request_class_for(const struct request_args *a, const char *own)

@@ -231,6 +231,8 @@ static void arguments_are_checked(void **state)
     snprintf(line, sizeof line, "{\"id\":1,\"verb\":\"explain\",\"args\":{\"volume\":\"%0*d\"}}\n", 4096, 0);
     CLEANUP_JSON json_t *b = ask(f, fd, line);
     assert_string_equal(error_class(b), "usage");
+    CLEANUP_JSON json_t *c = ask(f, fd, "{\"id\":1,\"verb\":\"expire\",\"args\":{\"dry_rum\":true}}\n");
+    assert_non_null(strstr(jstr(jobj(c, "error"), "hint"), "\"dry_run\"? its arguments are: volume dry_run explain"));
     assert_int_equal(f->engine.calls, 0);
     close(fd);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Typed rows: every field of every table is loaded and stored as it was, whatever else a document holds. */
 #include "daemon/records/records-test.h"
+#include "daemon/records/request-args.h"
 #include "daemon/records/states.h"
 #include "daemon/records/types.h"
 
@@ -611,6 +612,30 @@ static void the_documentation_has_every_field(void **arg)
     }
 }
 
+/* An argument that is refused is named, with the type that it must have or the name that was meant. */
+static void refused_arguments(void **arg)
+{
+    (void)arg;
+    static const struct {
+        const char *args, *msg, *hint;
+    } decoded[] = {
+        {"{\"all\":1}", "argument \"all\" must be true or false", ""},
+        {"{\"limit\":\"x\"}", "argument \"limit\" must be an integer", ""},
+        {"{\"class_map\":[]}", "argument \"class_map\" must be an object", ""},
+        {"{\"descripton\":[]}", "argument \"descripton\" is not known", "did you mean \"description\"?"},
+        {"{\"qqqqqqqq\":[]}", "argument \"qqqqqqqq\" is not known", "docs/control.md"},
+    };
+    for (size_t i = 0; i < sizeof decoded / sizeof *decoded; i++) {
+        CLEANUP(request_args_clear) struct request_args a;
+        CLEANUP_JSON json_t *doc = json_loads(decoded[i].args, 0, NULL);
+        struct err e = ERR_INIT;
+        assert_true(request_args_load(&a, doc, &e) < 0);
+        assert_string_equal(e.msg, decoded[i].msg);
+        if (!strstr(e.hint, decoded[i].hint))
+            fail_msg("\"%s\" is not in %s", decoded[i].hint, e.hint);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -618,6 +643,7 @@ int main(void)
         cmocka_unit_test(each_field_alone),
         cmocka_unit_test(unknown_members_stay),
         cmocka_unit_test(wrong_types),
+        cmocka_unit_test(refused_arguments),
         cmocka_unit_test(holds_and_errors),
         cmocka_unit_test(policies_are_shared),
         cmocka_unit_test(strings),
