@@ -153,11 +153,12 @@ static bool told_before(const json_t *list, const json_t *text)
 }
 
 /* News once, however often it is looked. */
-static void note_problems(struct engine *g, const json_t *answer, const char *klass)
+static void note_problems(struct engine *g, const struct class_seen *seen)
 {
+    const char *klass = seen->name;
     struct class_look *l = look_of(g, klass);
-    json_t *passed = jarr(answer, "passed");
-    const char *why = class_message(klass, jstr(jobj(answer, "error"), "message"));
+    json_t *passed = seen->passed;
+    const char *why = class_message(klass, seen->error.message);
     const json_t *v;
     size_t i;
     if (!l)
@@ -172,19 +173,18 @@ static void note_problems(struct engine *g, const json_t *answer, const char *kl
 
 /* Volumes of an answer that says all of a class, and of those that are recorded the ones that are gone (`gone`). NULL:
  * it does not. */
-static const json_t *volumes_of(struct engine *g, const json_t *answer, json_t *gone)
+static const json_t *volumes_of(struct engine *g, const struct class_seen *answer, json_t *gone)
 {
     CLEANUP_JSON json_t *seen = json_object();
-    const char *klass = jstr(jobj(answer, "class"), "name");
-    const struct cfg_class *c = cfg_class(g->cfg, klass);
-    struct gone x = {g, seen, klass, gone};
+    const struct cfg_class *c = cfg_class(g->cfg, answer->name);
+    struct gone x = {g, seen, answer->name, gone};
     const json_t *v;
     size_t i;
-    if (!c || !cfg_class_here(g->cfg, c) || !jbool(answer, "all") || jobj(answer, "error"))
+    if (!c || !cfg_class_here(g->cfg, c) || !answer->all || answer->failed)
         return NULL;
-    json_array_foreach(jarr(answer, "volumes"), i, v) json_object_set_new(seen, volume_seen_of(v).id, json_true());
+    json_array_foreach(answer->volumes, i, v) json_object_set_new(seen, volume_seen_of(v).id, json_true());
     facts_each(g, ROW_VOLUME, compare, &x);
-    return jarr(answer, "volumes");
+    return answer->volumes;
 }
 
 static int write_volumes(struct engine *g, const json_t *classes, struct err *e)
@@ -195,25 +195,24 @@ static int write_volumes(struct engine *g, const json_t *classes, struct err *e)
     json_array_foreach(classes, i, a)
     {
         CLEANUP_JSON json_t *gone = json_array();
-        const char *klass = jstr(jobj(a, "class"), "name");
-        const json_t *volumes = volumes_of(g, a, gone);
-        json_array_foreach(volumes, k, v) is_there(g, v, klass);
+        const struct class_seen seen = class_seen_of(a);
+        const json_t *volumes = volumes_of(g, &seen, gone);
+        json_array_foreach(volumes, k, v) is_there(g, v, seen.name);
         json_array_foreach(gone, k, v) if (rc >= 0) rc = is_gone(g, json_string_value(v), e);
     }
     return rc;
 }
 
 /* Most looks find nothing new: nothing is to be recorded then. */
-static bool is_news(struct engine *g, const json_t *answer)
+static bool is_news(struct engine *g, const struct class_seen *answer)
 {
     CLEANUP_JSON json_t *gone = json_array();
-    const char *klass = jstr(jobj(answer, "class"), "name");
     const json_t *volumes = volumes_of(g, answer, gone), *v; /* once: the loop evaluates its array at each turn */
     size_t i;
     json_array_foreach(volumes, i, v)
     {
         const struct volume_seen seen = volume_seen_of(v);
-        if (!is_known(g, &seen, klass) && belongs(g, &seen, klass) != BELONGS_NOT)
+        if (!is_known(g, &seen, answer->name) && belongs(g, &seen, answer->name) != BELONGS_NOT)
             return true;
     }
     return json_array_size(gone) > 0;
@@ -226,11 +225,11 @@ void volumes_listed(struct engine *g, const json_t *classes)
     bool news = false;
     json_array_foreach(classes, i, a)
     {
-        const char *klass = jstr(jobj(a, "class"), "name");
-        const struct cfg_class *c = cfg_class(g->cfg, klass);
-        if (c && cfg_class_here(g->cfg, c) && (jbool(a, "all") || jobj(a, "error")))
-            note_problems(g, a, klass);
-        news |= is_news(g, a);
+        const struct class_seen seen = class_seen_of(a);
+        const struct cfg_class *c = cfg_class(g->cfg, seen.name);
+        if (c && cfg_class_here(g->cfg, c) && (seen.all || seen.failed))
+            note_problems(g, &seen);
+        news |= is_news(g, &seen);
     }
     if (news)
         engine_record(g, "volumes that were looked for", write_volumes, json_incref((json_t *)(uintptr_t)classes));
@@ -258,8 +257,8 @@ static void looked(struct step_result *s, void *arg)
     if (l->took_ns < 0)
         l->took_ns = 0;
     if (s->err.cls) {
-        CLEANUP_JSON json_t *answer = json_pack("{s:{s:s}}", "error", "message", s->err.msg);
-        note_problems(g, answer, l->name);
+        const struct class_seen failed = {.name = l->name, .failed = true, .error.message = s->err.msg};
+        note_problems(g, &failed);
     } else {
         volumes_listed(g, json_object_get(s->out, "classes"));
     }

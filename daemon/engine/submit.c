@@ -111,7 +111,7 @@ static int ask(const struct submit *s, json_t *classes, const struct cfg_class *
 {
     json_t *q = NULL, *have;
     size_t i;
-    json_array_foreach(classes, i, have) if (!strcmp(jstr(jobj(have, "class"), "name"), k->name)) q = have;
+    json_array_foreach(classes, i, have) if (!strcmp(class_seen_of(have).name, k->name)) q = have;
     if (!q) {
         struct cfg_policy p = {.effective = NULL};
         if (name && cfg_policy(s->cfg, cfg_named(name), s->job[0] ? s->job : NULL, &p, NULL) < 0)
@@ -263,14 +263,13 @@ static void lists_cut(json_t *list, size_t n)
         json_array_remove(list, json_array_size(list) - 1);
 }
 
-static int add_volume(struct submit *s, const json_t *answer, const json_t *v, struct err *e)
+static int add_volume(struct submit *s, const char *klass, const json_t *v, struct err *e)
 {
     const struct volume_seen seen = volume_seen_of(v);
     const struct cfg_subject subject = {seen.name, seen.labels};
     const struct cfg_class *own = cfg_class_of(s->cfg, subject);
     const size_t before = json_array_size(s->at.ids);
-    if (!own || strcmp(own->name, jstr(jobj(answer, "class"), "name")) != 0 || !wanted(s, subject) ||
-        json_object_get(s->at.seen, seen.id))
+    if (!own || strcmp(own->name, klass) != 0 || !wanted(s, subject) || json_object_get(s->at.seen, seen.id))
         return 0;
     if (!cfg_class_here(s->cfg, own)) {
         skip(s, seen.name, "its class is for other nodes (only-on-node)");
@@ -286,11 +285,11 @@ static int add_volume(struct submit *s, const json_t *answer, const json_t *v, s
 static int add_operations(struct submit *s, struct err *e)
 {
     for (unsigned n = 0; s->at.klass < json_array_size(s->classes); s->at.klass++, s->at.volume = 0) {
-        const json_t *answer = json_array_get(s->classes, s->at.klass), *volumes = jarr(answer, "volumes");
-        for (; s->at.volume < json_array_size(volumes); s->at.volume++) {
+        const struct class_seen seen = class_seen_of(json_array_get(s->classes, s->at.klass));
+        for (; s->at.volume < json_array_size(seen.volumes); s->at.volume++) {
             if (n++ == ENGINE_PART)
                 return 1;
-            const int rc = add_volume(s, answer, json_array_get(volumes, s->at.volume), e);
+            const int rc = add_volume(s, seen.name, json_array_get(seen.volumes, s->at.volume), e);
             if (rc < 0)
                 return rc;
         }
@@ -371,11 +370,15 @@ static bool is_listed(const struct submit *s, const json_t *classes, const char 
 {
     const json_t *a, *v;
     size_t i, k;
-    json_array_foreach(classes, i, a) json_array_foreach(jarr(a, "volumes"), k, v)
+    json_array_foreach(classes, i, a)
     {
-        const struct volume_seen seen = volume_seen_of(v);
-        if (!strcmp(seen.name, name) && cfg_class_of(s->cfg, (struct cfg_subject){name, seen.labels}))
-            return true;
+        const json_t *volumes = class_seen_of(a).volumes;
+        json_array_foreach(volumes, k, v)
+        {
+            const struct volume_seen seen = volume_seen_of(v);
+            if (!strcmp(seen.name, name) && cfg_class_of(s->cfg, (struct cfg_subject){name, seen.labels}))
+                return true;
+        }
     }
     return false;
 }
@@ -405,23 +408,23 @@ static void volumes_seen(struct step_result *r, void *arg)
     size_t i, k;
     json_array_foreach(json_object_get(r->out, "classes"), i, a)
     {
-        const json_t *bad = jobj(a, "error");
-        json_array_foreach(jarr(a, "missing"), k, m)
+        const struct class_seen seen = class_seen_of(a);
+        json_array_foreach(seen.missing, k, m)
         {
+            const struct unseen bad = unseen_of(m);
             if (s->job[0])
-                lack(s, jstr(m, "volume"), jstr(m, "message"));
+                lack(s, bad.volume, bad.message);
             else if (!e.cls) {
-                err_set(&e, (enum err_class)jint(m, "class"), 0, "%s", jstr(m, "message"));
-                err_hint(&e, "%s", jstr(m, "hint"));
+                err_set(&e, bad.class, 0, "%s", bad.message);
+                err_hint(&e, "%s", bad.hint);
             }
         }
-        if (bad && s->job[0])
-            lack(s, jstr(jobj(a, "class"), "name"), jstr(bad, "message"));
-        else if (bad && !e.cls) {
-            const char *klass = jstr(jobj(a, "class"), "name");
-            err_set(&e, (enum err_class)jint(bad, "class"), 0, "storage class \"%s\": %s", klass,
-                    class_message(klass, jstr(bad, "message")));
-            err_hint(&e, "%s", jstr(bad, "hint"));
+        if (seen.failed && s->job[0])
+            lack(s, seen.name, seen.error.message);
+        else if (seen.failed && !e.cls) {
+            err_set(&e, seen.error.class, 0, "storage class \"%s\": %s", seen.name,
+                    class_message(seen.name, seen.error.message));
+            err_hint(&e, "%s", seen.error.hint);
         }
     }
     if (!e.cls)

@@ -70,7 +70,20 @@ struct volume_seen volume_seen_of(const json_t *volume)
     return (struct volume_seen){jstr(volume, "name"), jstr(volume, "id"), jstr(volume, "labels"), jint(volume, "size")};
 }
 
+struct unseen unseen_of(const json_t *missing)
+{
+    return (struct unseen){jstr(missing, "volume"), (enum err_class)jint(missing, "class"), jstr(missing, "message"),
+                           jstr(missing, "hint")};
+}
+
 struct class_seen class_seen_of(const json_t *answer)
 {
-    return (struct class_seen){jstr(jobj(answer, "class"), "name"), jarr(answer, "volumes")};
+    const json_t *error = jobj(answer, "error");
+    return (struct class_seen){.name = jstr(jobj(answer, "class"), "name"),
+                               .volumes = jarr(answer, "volumes"),
+                               .missing = jarr(answer, "missing"),
+                               .passed = jarr(answer, "passed"),
+                               .all = jbool(answer, "all"),
+                               .failed = error != NULL,
+                               .error = unseen_of(error)};
 }

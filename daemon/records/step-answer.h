@@ -51,10 +51,22 @@ struct volume_seen {
     int64_t size;
 };
 struct volume_seen volume_seen_of(const json_t *volume);
+/* What kept a class, or a volume that was named, from being listed. */
+struct unseen {
+    const char *volume; /* "": the class itself */
+    enum err_class class;
+    const char *message, *hint;
+};
+struct unseen unseen_of(const json_t *missing);
 /* What it says of one class. */
 struct class_seen {
     const char *name;
-    const json_t *volumes;
+    json_t *volumes;
+    json_t *missing; /* for unseen_of() */
+    json_t *passed;  /* texts: what was passed over */
+    bool all;        /* no names were given: all that the class has */
+    bool failed;     /* it could not be listed: ... */
+    struct unseen error;
 };
 struct class_seen class_seen_of(const json_t *answer);
 /* The first item that failed; NULL: none did. */
