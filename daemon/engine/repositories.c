@@ -290,10 +290,11 @@ static void repository_seen(struct step_result *s, void *arg)
     char why[sizeof h->why];
     h->checking = false;
     h->checked_ns = now_ns();
-    h->free_bytes = up && s->out ? jint(s->out, "free") : -1;
-    h->size_bytes = up && s->out ? jint(s->out, "total") : -1;
-    h->exposed = up && s->out && jbool(s->out, "exposed");
-    snprintf(l->stamp, sizeof l->stamp, "%s", up ? jstr(s->out, "stamp") : "");
+    const struct repository_found seen = repository_found_of(s->out);
+    h->free_bytes = up && s->out ? seen.free : -1;
+    h->size_bytes = up && s->out ? seen.total : -1;
+    h->exposed = up && s->out && seen.exposed;
+    snprintf(l->stamp, sizeof l->stamp, "%s", up ? seen.stamp : "");
     if (!up) {
         snprintf(why, sizeof why, "%s%.480s", s->timed_out ? "no response: " : "", s->err.msg);
         set_state(l, why, s->err.hint);

@@ -328,9 +328,10 @@ static void target_seen(struct step_result *s, void *arg)
 {
     struct restore *r = arg;
     struct err e = s->err;
-    if (!e.cls && r->req.only_new && jbool(s->out, "exists"))
+    const struct target_found found = target_found_of(s->out);
+    if (!e.cls && r->req.only_new && found.exists)
         err_plain(&e, ERR_TARGET, EEXIST, "%s exists, and --new was asked for", r->req.target);
-    if (!e.cls && jbool(s->out, "exists") && !jbool(s->out, "block") && !r->req.overwrite && !r->req.differential &&
+    if (!e.cls && found.exists && !found.block && !r->req.overwrite && !r->req.differential &&
         !request_is_ranged(&r->req)) {
         err_plain(&e, ERR_TARGET, EEXIST, "%s exists", r->req.target);
         err_hint(&e, "--overwrite replaces it when the restore is complete, another name leaves it alone");
@@ -339,7 +340,7 @@ static void target_seen(struct step_result *s, void *arg)
         restore_end(r, &e);
         return;
     }
-    r->target_is_block = jbool(s->out, "block");
+    r->target_is_block = found.block;
     look_at_native(r);
 }
 

@@ -87,3 +87,14 @@ struct class_seen class_seen_of(const json_t *answer)
                                .failed = error != NULL,
                                .error = unseen_of(error)};
 }
+
+struct target_found target_found_of(const json_t *answer)
+{
+    return (struct target_found){jbool(answer, "exists"), jbool(answer, "block")};
+}
+
+struct repository_found repository_found_of(const json_t *answer)
+{
+    return (struct repository_found){jint(answer, "free"), jint(answer, "total"), jbool(answer, "exposed"),
+                                     jstr(answer, "stamp")};
+}

@@ -69,6 +69,18 @@ struct class_seen {
     struct unseen error;
 };
 struct class_seen class_seen_of(const json_t *answer);
+/* What is at the path of a restore's target. */
+struct target_found {
+    bool exists, block;
+};
+struct target_found target_found_of(const json_t *answer);
+/* What a look at a repository's storage found. */
+struct repository_found {
+    int64_t free, total; /* bytes */
+    bool exposed;
+    const char *stamp;
+};
+struct repository_found repository_found_of(const json_t *answer);
 /* The first item that failed; NULL: none did. */
 const struct op_error *step_items_error(const struct list_of_structs *items);
 
