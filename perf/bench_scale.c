@@ -364,7 +364,8 @@ int movers_start(struct movers *m, const struct mover_spec *s, struct err *e)
 {
     (void)m, (void)e;
     json_t *steps = json_object_get(s->job, "do");
-    json_object_set_new(jobs, s->operation, steps ? json_incref(steps) : json_true());
+    /* One that records outcomes has its steps in a file. */
+    json_object_set_new(jobs, s->operation, steps ? json_incref(steps) : s->job_fd > 0 ? json_array() : json_true());
     movers_n++;
     snprintf(later(mover_is_ready)->operation, sizeof((struct later *)0)->operation, "%s", s->operation);
     return 0;
@@ -486,10 +487,32 @@ static void __attribute__((noreturn)) asker(const char *socket_path, unsigned ev
     _exit(write(report, &l, sizeof l) == (ssize_t)sizeof l ? 0 : 1);
 }
 
+/* ---- the event loop ---- */
+
+static double longest_ms; /* CPU time of this thread in one iteration, and so what an answer waits for it at least */
+
+static int64_t thread_cpu_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return t.tv_sec * NS_PER_S + t.tv_nsec;
+}
+
+static void iterate(uint64_t at_most_us)
+{
+    const int64_t from = thread_cpu_ns();
+    if (sd_event_run(event_loop, at_most_us) < 0)
+        die("event loop");
+    const double ms = (double)(thread_cpu_ns() - from) / 1e6;
+    longest_ms = ms > longest_ms ? ms : longest_ms;
+    if (ms > 50 && getenv("VERBOSE"))
+        fprintf(stderr, "an iteration of %.0f ms at %.1f s\n", ms, (double)mono_ns() / 1e9);
+}
+
 /* ---- one run ---- */
 
 struct figures {
-    double seconds, cpu_s;
+    double seconds, cpu_s, longest_ms;
     unsigned commits, completed;
     long rss_kib;
     struct latencies status;
@@ -560,8 +583,7 @@ static void loop_for(double seconds)
 {
     const int64_t end = mono_ns() + (int64_t)(seconds * 1e9);
     while (mono_ns() < end)
-        if (sd_event_run(event_loop, 50000) < 0)
-            die("event loop");
+        iterate(50000);
 }
 
 static int count_completed(const struct operation *op, void *arg)
@@ -609,21 +631,23 @@ static void __attribute__((noreturn)) run(const char *dir, unsigned n, unsigned 
     const double cpu = cpu_now();
     const int64_t from = mono_ns();
     const unsigned before = atomic_load(&commits);
+    longest_ms = 0;
     engine_submit_backup(g, &req, submitted, NULL);
     while (!backup_id[0])
-        sd_event_run(event_loop, 50000);
+        iterate(50000);
     while (backup_peek(engine_records(g), backup_id)) /* it is live */
-        sd_event_run(event_loop, 50000);
+        iterate(50000);
     x.cpu_s = cpu_now() - cpu;
     x.seconds = (double)(mono_ns() - from) / 1e9;
     x.commits = atomic_load(&commits) - before;
     x.rss_kib = rss_peak();
+    x.longest_ms = longest_ms;
     fsync_ms = 0;
     if (who > 0) {
         kill(who, SIGTERM);
         /* It may be waiting for an answer. */
         for (pid_t gone = 0; gone != who; gone = waitpid(who, NULL, WNOHANG))
-            sd_event_run(event_loop, 10000);
+            iterate(10000);
         if (read(ends[0], &x.status, sizeof x.status) != (ssize_t)sizeof x.status)
             die("nobody has measured the status");
     }
@@ -664,8 +688,8 @@ int main(int argc, char **argv)
     setenv("SNAPFERRY_NO_SYSTEMD", "1", 1);
     setvbuf(stdout, NULL, _IOLBF, 0);
     printf("%u slots, %u ms added to each sync; status asked each %u ms in a second run\n", slots, delay, status_ms);
-    printf("%7s %9s %8s %9s %8s %10s %9s %9s %10s %9s %9s %9s\n", "volumes", "completed", "seconds", "CPU ms/op",
-           "commits", "commits/op", "RSS MiB", "limit MiB", "status n", "median ms", "p99 ms", "max ms");
+    printf("%7s %9s %8s %9s %8s %10s %9s %9s %10s %10s %9s %9s %9s\n", "volumes", "completed", "seconds", "CPU ms/op",
+           "commits", "commits/op", "RSS MiB", "limit MiB", "longest ms", "status n", "median ms", "p99 ms", "max ms");
     for (int i = 0; i < count; i++) {
         const unsigned n = (unsigned)strtoul(list[i], NULL, 10);
         if (!n) {
@@ -677,17 +701,18 @@ int main(int argc, char **argv)
         if (status_ms)
             s = measure(where, n, slots, status_ms);
         const double limit = 24 + (double)n * (5 + 1 + 1) / 1024;
-        printf("%7u %9u %8.1f %9.2f %8u %10.2f %9.1f %9.1f %10u %9.1f %9.1f %9.1f\n", n, x.completed, x.seconds,
-               x.cpu_s * 1000 / n, x.commits, (double)x.commits / n, (double)x.rss_kib / 1024, limit, s.status.n,
-               s.status.median_ms, s.status.p99_ms, s.status.most_ms);
+        printf("%7u %9u %8.1f %9.2f %8u %10.2f %9.1f %9.1f %10.1f %10u %9.1f %9.1f %9.1f\n", n, x.completed, x.seconds,
+               x.cpu_s * 1000 / n, x.commits, (double)x.commits / n, (double)x.rss_kib / 1024, limit, x.longest_ms,
+               s.status.n, s.status.median_ms, s.status.p99_ms, s.status.most_ms);
         FILE *f = json ? fopen(json, "a") : NULL;
         if (f) {
             fprintf(f,
                     "{\"volumes\":%u,\"completed\":%u,\"seconds\":%.3f,\"cpuMsPerOperation\":%.3f,\"commits\":%u,"
-                    "\"rssKiB\":%ld,\"fsyncMs\":%u,\"slots\":%u,\"statusAsked\":%u,\"statusMedianMs\":%.2f,"
+                    "\"rssKiB\":%ld,\"longestIterationMs\":%.1f,\"fsyncMs\":%u,\"slots\":%u,\"statusAsked\":%u,"
+                    "\"statusMedianMs\":%.2f,"
                     "\"statusP99Ms\":%.2f,\"statusMaxMs\":%.2f}\n",
-                    n, x.completed, x.seconds, x.cpu_s * 1000 / n, x.commits, x.rss_kib, delay, slots, s.status.n,
-                    s.status.median_ms, s.status.p99_ms, s.status.most_ms);
+                    n, x.completed, x.seconds, x.cpu_s * 1000 / n, x.commits, x.rss_kib, x.longest_ms, delay, slots,
+                    s.status.n, s.status.median_ms, s.status.p99_ms, s.status.most_ms);
             fclose(f);
         }
     }

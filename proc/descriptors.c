@@ -9,24 +9,56 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-static int memory_filled(const char *what, const void *data, size_t len, unsigned flags, struct err *e)
+static int memory_create(const char *what, unsigned flags, struct err *e)
 {
     char name[64];
     snprintf(name, sizeof name, "snapferry-%.40s", what);
-    CLEANUP_CLOSE int fd = memfd_create(name, MFD_CLOEXEC | flags);
-    if (fd < 0)
-        return err_set(e, ERR_GENERIC, errno, "cannot create a memory file for the %s", what);
-    for (size_t at = 0; at < len;) {
-        ssize_t n = pwrite(fd, (const char *)data + at, len - at, (off_t)at);
+    const int fd = memfd_create(name, MFD_CLOEXEC | flags);
+    return fd < 0 ? err_set(e, ERR_GENERIC, errno, "cannot create a memory file for the %s", what) : fd;
+}
+
+/* The offset of the file stays at 0: its reader shares it. */
+static int memory_put(int fd, const char *what, const void *data, size_t len, size_t at, struct err *e)
+{
+    for (size_t done = 0; done < len;) {
+        ssize_t n = pwrite(fd, (const char *)data + done, len - done, (off_t)(at + done));
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
             return err_set(e, ERR_GENERIC, n < 0 ? errno : ENOSPC, "cannot fill the memory file for the %s", what);
-        at += (size_t)n;
+        done += (size_t)n;
     }
-    return take_fd(&fd);
+    return 0;
+}
+
+static int memory_filled(const char *what, const void *data, size_t len, unsigned flags, struct err *e)
+{
+    CLEANUP_CLOSE int fd = memory_create(what, flags, e);
+    const int rc = fd < 0 ? fd : memory_put(fd, what, data, len, 0, e);
+    return rc < 0 ? rc : take_fd(&fd);
+}
+
+int memory_new(const char *what, struct err *e)
+{
+    return memory_create(what, MFD_ALLOW_SEALING, e);
+}
+
+int memory_append(int fd, const char *what, const void *data, size_t len, struct err *e)
+{
+    struct stat st;
+    if (fstat(fd, &st) < 0)
+        return err_set(e, ERR_GENERIC, errno, "cannot look at the memory file of the %s", what);
+    return memory_put(fd, what, data, len, (size_t)st.st_size, e);
+}
+
+int memory_seal(int fd, const char *what, struct err *e)
+{
+    if (fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) < 0)
+        return err_set(e, ERR_GENERIC, errno, "cannot seal the memory file of the %s", what);
+    return 0;
 }
 
 int memory_input(const char *what, const void *data, size_t len, struct err *e)
@@ -37,11 +69,8 @@ int memory_input(const char *what, const void *data, size_t len, struct err *e)
 int memory_sealed(const char *what, const void *data, size_t len, struct err *e)
 {
     CLEANUP_CLOSE int fd = memory_filled(what, data, len, MFD_ALLOW_SEALING, e);
-    if (fd < 0)
-        return fd;
-    if (fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) < 0)
-        return err_set(e, ERR_GENERIC, errno, "cannot seal the memory file of the %s", what);
-    return take_fd(&fd);
+    const int rc = fd < 0 ? fd : memory_seal(fd, what, e);
+    return rc < 0 ? rc : take_fd(&fd);
 }
 
 union control {

@@ -19,6 +19,10 @@
 int memory_sealed(const char *what, const void *data, size_t len, struct err *e);
 /* The same for a program's standard input: not sealed. */
 int memory_input(const char *what, const void *data, size_t len, struct err *e);
+/* The same in several calls: an empty file, what is added at its end, and the seal. `what` as above. */
+int memory_new(const char *what, struct err *e);
+int memory_append(int fd, const char *what, const void *data, size_t len, struct err *e);
+int memory_seal(int fd, const char *what, struct err *e);
 
 /*
  * sendmsg() of the bytes with `n` descriptors (at most DESCRIPTORS_MAX; they stay the caller's). `flags`: MSG_DONTWAIT

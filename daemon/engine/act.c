@@ -159,14 +159,6 @@ static void cancel_work(struct engine *g, const char *id)
 
 /* ---- movers ---- */
 
-static void post_not_started(struct engine *g, const char *id, bool transient, const struct err *e)
-{
-    struct event *ev = engine_event(EVENT_NOT_STARTED, ROW_OPERATION, id);
-    ev->err = *e;
-    ev->transient = transient;
-    engine_post(g, ev);
-}
-
 static void mover_is_there(struct engine *g, const char *id)
 {
     struct live *l = live_get(&g->d, id);
@@ -183,7 +175,7 @@ static void start_mover(struct engine *g, const struct act *a)
     if (l)
         live_forget_changes(l); /* duplicated; another attempt makes another list */
     if (rc < 0)
-        post_not_started(g, a->id, transient, &e);
+        engine_post_not_started(g, a->id, transient, &e);
     else
         mover_is_there(g, a->id);
 }
@@ -192,6 +184,11 @@ static void cancel_mover(struct engine *g, const struct operation *op)
 {
     struct err e = ERR_INIT;
     struct live *l = live_find(&g->d, op->id);
+    if (mover_start_drop(g, op->id)) {
+        err_set(&e, ERR_INTERRUPTED, ECANCELED, "canceled before its mover was started");
+        engine_post_not_started(g, op->id, false, &e);
+        return;
+    }
     int rc = movers_cancel(g->movers, op->id, op->cancel_deadline_ns, &e);
     if (rc >= 0 || rc == -ESRCH || !l) /* gone: that is an event */
         return;
@@ -205,7 +202,7 @@ static void adopt_mover(struct engine *g, const struct act *a)
     struct mover_end end;
     int rc = mover_adopt(g, a->op, &end, &e);
     if (rc < 0) {
-        post_not_started(g, a->id, false, &e);
+        engine_post_not_started(g, a->id, false, &e);
     } else if (rc == 0) {
         mover_is_there(g, a->id);
         if (a->op->cancel || a->op->state == OP_CANCELLING)
@@ -298,7 +295,12 @@ void engine_act_early(struct engine *g, struct plan *p)
 void engine_act_undo(struct engine *g, const struct plan *p)
 {
     struct err e = ERR_INIT;
-    for (size_t i = 0; i < p->n; i++) /* it waits for its go: nothing is lost */
-        if (p->acts[i].done && movers_cancel(g->movers, p->acts[i].id, now_ns(), &e) < 0)
-            log_debug("%s: %s", p->acts[i].id, e.msg);
+    for (size_t i = 0; i < p->n; i++) { /* it waits for its go: nothing is lost */
+        const char *id = p->acts[i].id;
+        struct live *l = p->acts[i].done ? live_find(&g->d, id) : NULL;
+        if (l && mover_start_drop(g, id))
+            l->mover = false;
+        else if (p->acts[i].done && movers_cancel(g->movers, id, now_ns(), &e) < 0)
+            log_debug("%s: %s", id, e.msg);
+    }
 }

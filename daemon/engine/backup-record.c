@@ -3,13 +3,16 @@
  * backup-record.c - the outcome of a backup as documents for its repositories (AO-16 to AO-18)
  *
  * They are made when a mover is started, from the rows as they are then, and are in no row themselves. The final ones
- * are those of an operation of kind admin; a provisional one goes with the movers of the backup until one of them has
- * written it: which has is known in memory only, and a mover that finds one writes none.
+ * are those of an operation of kind admin, and are made a part at a time; a provisional one goes with the movers of the
+ * backup until one of them has written it: which has is known in memory only, and a mover that finds one writes none.
  */
+#include "base/json-text.h"
 #include "base/time.h"
 #include "daemon/engine/engine-impl.h"
 #include "daemon/records/outcome-record.h"
+#include "proc/descriptors.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -103,34 +106,26 @@ static void volume_of(struct record_volume *v, const struct backup *b, const str
 
 /* ---- a part ---- */
 
-struct parts {
-    const struct backup *b;
-    const char *node, *repository;
-    struct backup_record *now; /* the part that is being filled */
-    int64_t part, parts;
-    json_t *list;
-};
-
-static void part_begin(struct backup_record *r, const struct parts *x, enum record_state state)
+static void part_begin(struct backup_record *r, const struct backup *b, const char *node, const char *repository)
 {
-    const struct backup *b = x->b;
     fields_init(&backup_record_fields, r);
     r->version = RECORD_VERSION;
     str_set(&r->backup, b->id);
     str_set(&r->job, b->job);
-    str_set(&r->node, x->node);
-    str_set(&r->repository, x->repository);
+    str_set(&r->node, node);
+    str_set(&r->repository, repository);
     str_set(&r->machine, record_machine());
     set_reason(&r->description, b->description);
     r->reason = b->origin;
-    r->state = state;
-    r->part = x->part;
-    r->parts = x->parts;
+    r->state = RECORD_STATE_PROVISIONAL;
     set_time(&r->started, b->started_ns ? b->started_ns : b->created_ns);
     set_time(&r->snapshots_done, b->snapshots_done_ns);
-    if (state != RECORD_STATE_FINAL)
-        return;
-    set_time(&r->ended, b->completed_ns ? b->completed_ns : now_ns());
+}
+
+static void part_is_final(struct backup_record *r, const struct backup *b, int64_t ended_ns)
+{
+    r->state = RECORD_STATE_FINAL;
+    set_time(&r->ended, ended_ns);
     r->outcome = b->outcome;
     set_reason(&r->failure, b->error.code ? b->error.message : "");
     r->counts = b->counts;
@@ -147,81 +142,207 @@ static struct record_volume *part_volume(struct backup_record *r)
     return &v[r->volumes.n++];
 }
 
-static void part_end(struct parts *x)
+/* ---- final: the text of a mover's job, of which a part is made at a time ---- */
+
+struct records_text {
+    struct engine *engine;
+    struct strs backups;
+    char *repository;
+    int fd;
+    struct text_buf text; /* what is not in the file yet */
+    bool any;             /* there is a record in it */
+    unsigned at;          /* which of the backups */
+    enum { RECORD_BEGIN, RECORD_OPERATIONS, RECORD_SKIPPED } stage;
+    /* of the backup */
+    struct backup b;
+    struct backup_record now; /* the part that is being filled */
+    int64_t part, parts, ended_ns;
+    uint64_t after; /* number of the last operation */
+    size_t skipped; /* of those that were skipped, how many were added */
+    unsigned seen;  /* in this call */
+};
+
+static void final_begin(struct records_text *t)
 {
-    json_t *doc = backup_record_to_json(x->now);
-    if (doc)
-        json_array_append_new(x->list, doc);
-    backup_record_clear(x->now);
-    x->part++;
+    part_begin(&t->now, &t->b, cfg_daemon(t->engine->cfg)->node_name, t->repository);
+    part_is_final(&t->now, &t->b, t->ended_ns);
+    t->now.part = t->part;
+    t->now.parts = t->parts;
 }
 
-static struct record_volume *next_volume(struct parts *x)
+static void final_end(struct records_text *t)
 {
-    if (x->now->volumes.n == RECORD_VOLUMES) {
-        part_end(x);
-        part_begin(x->now, x, RECORD_STATE_FINAL);
+    json_t *doc = backup_record_to_json(&t->now);
+    if (!doc)
+        t->text.failed = true;
+    if (t->any)
+        text_put(&t->text, ",", 1);
+    text_put_json(&t->text, doc);
+    json_decref(doc);
+    backup_record_clear(&t->now);
+    t->any = true;
+    t->part++;
+}
+
+static struct record_volume *final_volume(struct records_text *t)
+{
+    if (t->now.volumes.n == RECORD_VOLUMES) {
+        final_end(t);
+        final_begin(t);
     }
-    return part_volume(x->now);
+    return part_volume(&t->now);
 }
 
-static int add_volume(const struct operation *op, void *arg)
+static int add_operation(const struct operation *op, void *arg)
 {
-    struct parts *x = arg;
+    struct records_text *t = arg;
+    t->after = op->seq;
+    t->seen++;
     if (op->kind != KIND_BACKUP)
         return 0;
-    struct record_volume *v = next_volume(x);
+    struct record_volume *v = final_volume(t);
     if (!v)
-        return -1;
-    volume_of(v, x->b, op);
-    x->now->snapshots += v->moved;
+        return -ENOMEM;
+    volume_of(v, &t->b, op);
+    t->now.snapshots += v->moved;
     return 0;
 }
 
-static void add_skipped(struct parts *x)
+static int add_operations(struct records_text *t, struct err *e)
 {
-    const json_t *s;
-    size_t i;
-    json_array_foreach(x->b->skipped, i, s)
-    {
-        struct record_volume *v = next_volume(x);
+    const struct operation_filter f = {.parent = t->b.id, .after = t->after, .limit = ENGINE_PART};
+    const int rc = operation_each(t->engine->records, &f, add_operation, t, e);
+    if (rc == -ENOMEM)
+        err_nomem(e);
+    if (rc >= 0 && t->seen < ENGINE_PART)
+        t->stage = RECORD_SKIPPED;
+    return rc < 0 ? rc : 0;
+}
+
+static int add_skipped(struct records_text *t, struct err *e)
+{
+    const size_t n = json_array_size(t->b.skipped);
+    for (unsigned i = 0; t->skipped < n && i < ENGINE_PART; i++, t->skipped++) {
+        const json_t *s = json_array_get(t->b.skipped, t->skipped);
+        struct record_volume *v = final_volume(t);
         if (!v)
-            return;
+            return err_nomem(e);
         fields_init(&record_volume_fields, v);
         str_set(&v->name, jstr(s, "volume"));
         v->skipped = true;
         v->outcome = OUTCOME_SKIPPED;
         set_reason(&v->skipped_reason, jstr(s, "reason"));
     }
+    if (t->skipped < n)
+        return 0;
+    final_end(t);
+    backup_clear(&t->b);
+    t->stage = RECORD_BEGIN;
+    t->at++;
+    return 0;
 }
 
-static void add_final(struct engine *g, const struct backup *b, const char *repository, json_t *list)
+/* A backup that is gone, or has no outcome, has no record. */
+static int begin_backup(struct records_text *t)
 {
-    const struct operation_filter f = {.parent = b->id};
-    struct backup_record now;
+    struct backup *b = &t->b;
+    backup_clear(b);
+    if (backup_get(t->engine->records, t->backups.v[t->at], b, NULL) < 0 || b->outcome == OUTCOME_NONE) {
+        t->at++;
+        return 0;
+    }
     const int64_t volumes = b->volume_ids.n + (int64_t)json_array_size(b->skipped);
-    const int64_t parts = volumes ? (volumes + RECORD_VOLUMES - 1) / RECORD_VOLUMES : 1;
-    struct parts x = {b, cfg_daemon(g->cfg)->node_name, repository, &now, 0, parts, list};
-    if (parts > RECORD_PARTS_MAX) {
+    t->parts = volumes ? (volumes + RECORD_VOLUMES - 1) / RECORD_VOLUMES : 1;
+    if (t->parts > RECORD_PARTS_MAX) {
         log_warning("%s: its outcome is not recorded in the repository: it has more than %d volumes", b->id,
                     RECORD_PARTS_MAX * RECORD_VOLUMES);
-        return;
+        t->at++;
+        return 0;
     }
-    part_begin(&now, &x, RECORD_STATE_FINAL);
-    operation_each(g->records, &f, add_volume, &x, NULL);
-    add_skipped(&x);
-    part_end(&x);
+    t->part = 0;
+    t->after = t->skipped = 0;
+    t->ended_ns = b->completed_ns ? b->completed_ns : now_ns();
+    final_begin(t);
+    t->stage = RECORD_OPERATIONS;
+    return 0;
 }
 
-json_t *backup_records_final(struct engine *g, const struct operation *op)
+static int add_part(struct records_text *t, struct err *e)
 {
-    json_t *list = json_array();
-    for (unsigned i = 0; i < op->records.n; i++) {
-        CLEANUP(backup_clear) struct backup b = ROW_INIT;
-        if (backup_get(g->records, op->records.v[i], &b, NULL) == 0 && b.outcome != OUTCOME_NONE)
-            add_final(g, &b, op->policy->repository, list);
+    switch (t->stage) {
+    case RECORD_OPERATIONS:
+        return add_operations(t, e);
+    case RECORD_SKIPPED:
+        return add_skipped(t, e);
+    case RECORD_BEGIN:
+        break;
     }
-    return list;
+    return begin_backup(t);
+}
+
+static int text_write(struct records_text *t, struct err *e)
+{
+    if (t->text.failed)
+        return err_nomem(e);
+    const int rc = memory_append(t->fd, "job", t->text.v, t->text.n, e);
+    t->text.n = 0;
+    return rc;
+}
+
+static void put(struct records_text *t, const char *s)
+{
+    text_put(&t->text, s, strlen(s));
+}
+
+int records_text_new(struct records_text **ret, struct engine *g, const struct operation *op, struct err *e)
+{
+    struct records_text *t = calloc(1, sizeof *t);
+    if (!t)
+        return err_nomem(e);
+    *t = (struct records_text){.engine = g, .b = ROW_INIT, .repository = strdup(op->policy->repository)};
+    t->fd = memory_new("job", e);
+    for (unsigned i = 0; i < op->records.n; i++)
+        if (strs_add(&t->backups, op->records.v[i]) < 0)
+            t->text.failed = true;
+    put(t, "{\"do\":[{\"verb\":\"record\",\"records\":[");
+    if (t->fd < 0 || !t->repository || t->text.failed) {
+        const int rc = t->fd < 0 ? t->fd : err_nomem(e);
+        records_text_free(t);
+        return rc;
+    }
+    *ret = t;
+    return 0;
+}
+
+int records_text_part(struct records_text *t, struct err *e)
+{
+    t->seen = 0;
+    int rc = t->at < t->backups.n ? add_part(t, e) : 0;
+    const bool over = rc == 0 && t->at == t->backups.n;
+    if (over)
+        put(t, "]}]");
+    if (rc == 0)
+        rc = text_write(t, e);
+    return rc < 0 ? rc : !over;
+}
+
+int records_text_fd(const struct records_text *t)
+{
+    return t->fd;
+}
+
+void records_text_free(struct records_text *t)
+{
+    if (!t)
+        return;
+    if (t->stage != RECORD_BEGIN)
+        backup_record_clear(&t->now);
+    backup_clear(&t->b);
+    strs_clear(&t->backups);
+    free(t->repository);
+    free(t->text.v);
+    closep(&t->fd);
+    free(t);
 }
 
 /* ---- provisional ---- */
@@ -312,8 +433,9 @@ json_t *record_provisional(struct engine *g, const struct operation *op)
     if (part < 0 || parts > RECORD_PARTS_MAX || (p && p->parts[part / 64] >> part % 64 & 1))
         return NULL;
     struct backup_record r;
-    const struct parts x = {b, op->own->node, op->policy->repository, &r, part, parts, NULL};
-    part_begin(&r, &x, RECORD_STATE_PROVISIONAL);
+    part_begin(&r, b, op->own->node, op->policy->repository);
+    r.part = part;
+    r.parts = parts;
     for (unsigned i = (unsigned)part * RECORD_VOLUMES; i < b->volume_ids.n && i < (part + 1u) * RECORD_VOLUMES; i++)
         add_known(g, b, b->volume_ids.v[i], &r);
     json_t *doc = backup_record_to_json(&r);

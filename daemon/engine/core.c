@@ -52,6 +52,14 @@ void engine_post(struct engine *g, struct event *ev)
     engine_kick(g);
 }
 
+void engine_post_not_started(struct engine *g, const char *id, bool transient, const struct err *e)
+{
+    struct event *ev = engine_event(EVENT_NOT_STARTED, ROW_OPERATION, id);
+    ev->err = *e;
+    ev->transient = transient;
+    engine_post(g, ev);
+}
+
 void engine_mover_ended(struct engine *g, const char *id, const struct mover_end *end, bool looked_for)
 {
     struct event *ev = engine_event(EVENT_ENDED, ROW_OPERATION, id);

@@ -61,6 +61,7 @@ struct engine {
     struct class_look *looks; /* looks.c */
     struct repository_look *repository_looks;
     struct recorded_parts *recorded; /* backup-record.c */
+    struct starting *starting;       /* movers whose jobs are being made (mover-jobs.c) */
     struct other_node *others;       /* other-nodes.c */
     bool others_running;
     sd_event_source *kick, *sweep, *commit;
@@ -156,6 +157,13 @@ void waiters_progress(struct engine *g, const struct operation *op);
 
 /* Starts the mover of an operation, or adopts the plugin that moves it already. *transient: a failure may pass. */
 int mover_start(struct engine *g, const struct operation *op, int device, int changes, bool *transient, struct err *e);
+/* The mover of an operation that records outcomes is started when its job is complete, of which this makes the next
+ * part. False: there is none. If it cannot be started then, that is an event. */
+bool mover_start_part(struct engine *g);
+/* Such a mover is not to be started any more. False: it is none, or it is there. */
+bool mover_start_drop(struct engine *g, const char *id);
+void movers_start_free(struct engine *g);
+void engine_post_not_started(struct engine *g, const char *id, bool transient, const struct err *e);
 /* 0: adopted; 1: it is gone, `end` is how it ended; < 0: its plugin cannot be asked. */
 int mover_adopt(struct engine *g, const struct operation *op, struct mover_end *end, struct err *e);
 /* The plugin that moves its data, NULL: the built-in mover, or it is not configured any more. */
@@ -177,8 +185,16 @@ const struct overview *kept_now(struct engine *g);
 
 /* ---- outcomes of backups for their repositories (backup-record.c) ---- */
 
-/* The final records of an operation's backups, an array of {"labels", "data"}. */
-json_t *backup_records_final(struct engine *g, const struct operation *op);
+/*
+ * The beginning of the job of a mover that writes the final records of an operation's backups: {"do":[...], as text in
+ * a memory file. part: reads ENGINE_PART operations at most and adds them. 1: there are more; 0: it is complete. The
+ * descriptor stays the text's.
+ */
+struct records_text;
+int records_text_new(struct records_text **ret, struct engine *g, const struct operation *op, struct err *e);
+int records_text_part(struct records_text *t, struct err *e);
+int records_text_fd(const struct records_text *t);
+void records_text_free(struct records_text *t);
 /* What the mover of an operation writes with its first snapshot; NULL: it is written already. */
 json_t *record_provisional(struct engine *g, const struct operation *op);
 /* A mover reports that it is. */

@@ -99,7 +99,11 @@ static int on_kick(sd_event_source *s, void *arg)
         g->orphans_ns = 0;
         sweep_storage(g);
     }
+    /* One part for each turn. Not while a commit is under way: its end is of the same priority, and would wait. */
+    const bool writing = engine_is_writing(g), started = !writing && mover_start_part(g);
     engine_turn(g);
+    if (started && !engine_is_writing(g))
+        engine_kick(g);
     /* What is left or new is for the next turn, so that requests are served in between. */
     if (!g->retry_ns && !engine_is_writing(g) && (g->failed.probe || decide_is_due(&g->d)))
         engine_kick(g);
@@ -113,7 +117,7 @@ static int on_commit(sd_event_source *s, int fd, uint32_t events, void *arg)
     (void)s, (void)fd, (void)events;
     served(g);
     engine_committed(g);
-    if (g->failed.probe || g->prune_wanted || decide_is_due(&g->d))
+    if (g->failed.probe || g->prune_wanted || g->starting || decide_is_due(&g->d))
         engine_kick(g);
     return 0;
 }
@@ -368,6 +372,7 @@ void engine_free(struct engine *g)
     volumes_free(g);
     repositories_free(g);
     recorded_free(g);
+    movers_start_free(g);
     other_nodes_free(g);
     facts_free(g);
     json_decref(g->orphan_list);

@@ -10,6 +10,7 @@
 #include "daemon/records/opaque.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- jobs ---- */
@@ -123,9 +124,6 @@ static json_t *admin_job(struct engine *g, const struct operation *op)
     limits_job(job, policy);
     if (job && op->does)
         json_object_set(job, "do", op->does);
-    if (job && op->records.n)
-        json_object_set_new(job, "do",
-                            json_pack("[{s:s,s:o}]", "verb", "record", "records", backup_records_final(g, op)));
     if (job && op->read_percent >= 0)
         json_object_set_new(job, "read_percent", json_real(op->read_percent));
     if (job && op->snapshots)
@@ -159,7 +157,12 @@ static json_t *job_of(struct engine *g, const struct operation *op)
     return job;
 }
 
-static int start_builtin(struct engine *g, const struct operation *op, int device, int changes, bool *transient,
+/* Descriptors of a mover's job; -1: none. */
+struct job_fds {
+    int device, changes, records;
+};
+
+static int start_builtin(struct engine *g, const struct operation *op, struct job_fds fds, bool *transient,
                          struct err *e)
 {
     const struct policy *policy = op->policy;
@@ -177,7 +180,7 @@ static int start_builtin(struct engine *g, const struct operation *op, int devic
         return -EACCES;
     }
     CLEANUP_JSON json_t *job = job_of(g, op);
-    json_t *incremental = job && changes >= 0 ? changes_job(op) : NULL;
+    json_t *incremental = job && fds.changes >= 0 ? changes_job(op) : NULL;
     if (incremental)
         json_object_set_new(job, "incremental", incremental);
     if (!job) {
@@ -188,8 +191,9 @@ static int start_builtin(struct engine *g, const struct operation *op, int devic
                            .times = times_of(op),
                            .kind = op_kind_name(op->kind),
                            .job = job,
-                           .device_fd = device,
-                           .changes_fd = changes,
+                           .job_fd = fds.records,
+                           .device_fd = fds.device,
+                           .changes_fd = fds.changes,
                            .password = password,
                            .limits = &op->policy->limits,
                            .debug = op->debug};
@@ -198,6 +202,75 @@ static int start_builtin(struct engine *g, const struct operation *op, int devic
     crash_point("engine-mover-started");
     *transient = e->cls != ERR_USAGE;
     return rc;
+}
+
+/* ---- jobs that are made a part at a time ---- */
+
+struct starting {
+    struct starting *next;
+    struct operation op;
+    struct records_text *text;
+};
+
+static void starting_free(struct starting *s)
+{
+    records_text_free(s->text);
+    operation_clear(&s->op);
+    free(s);
+}
+
+static int start_later(struct engine *g, const struct operation *op, bool *transient, struct err *e)
+{
+    struct starting *s = calloc(1, sizeof *s), **end = &g->starting;
+    *transient = true;
+    if (!s)
+        return err_nomem(e);
+    s->op = (struct operation)ROW_INIT;
+    int rc = operation_copy(&s->op, op) < 0 ? err_nomem(e) : records_text_new(&s->text, g, op, e);
+    if (rc < 0) {
+        starting_free(s);
+        return rc;
+    }
+    while (*end)
+        end = &(*end)->next;
+    *end = s;
+    engine_kick(g);
+    return 0;
+}
+
+bool mover_start_part(struct engine *g)
+{
+    struct starting *s = g->starting;
+    struct err e = ERR_INIT;
+    bool transient = true;
+    int rc = s ? records_text_part(s->text, &e) : 0;
+    if (!s || rc > 0)
+        return s != NULL;
+    g->starting = s->next;
+    if (rc == 0)
+        rc = start_builtin(g, &s->op, (struct job_fds){-1, -1, records_text_fd(s->text)}, &transient, &e);
+    if (rc < 0)
+        engine_post_not_started(g, s->op.id, transient, &e);
+    starting_free(s);
+    return true;
+}
+
+bool mover_start_drop(struct engine *g, const char *id)
+{
+    for (struct starting **at = &g->starting, *s; (s = *at); at = &s->next) {
+        if (strcmp(s->op.id, id) != 0)
+            continue;
+        *at = s->next;
+        starting_free(s);
+        return true;
+    }
+    return false;
+}
+
+void movers_start_free(struct engine *g)
+{
+    while (g->starting)
+        mover_start_drop(g, g->starting->op.id);
 }
 
 /* A plugin that has begun under an earlier daemon is found again by its id. */
@@ -223,8 +296,10 @@ int mover_start(struct engine *g, const struct operation *op, int device, int ch
     if (op->policy->mover[0]) {
         *transient = false;
         rc = start_plugin(g, op, e);
+    } else if (op->records.n) {
+        rc = start_later(g, op, transient, e);
     } else {
-        rc = start_builtin(g, op, device, changes, transient, e);
+        rc = start_builtin(g, op, (struct job_fds){device, changes, -1}, transient, e);
     }
     return rc == -EEXIST ? 0 : rc; /* ours, under way: its events come */
 }

@@ -197,6 +197,35 @@ static int check_spec(const struct mover_spec *s, struct err *e)
     return 0;
 }
 
+static int job_too_long(const struct mover *v, struct err *e)
+{
+    return err_set(e, ERR_USAGE, E2BIG, "the job of %s has more than %u MiB", v->operation, WIRE_JOB_MAX >> 20);
+}
+
+static int job_whole(struct mover *v, const char *text, struct err *e)
+{
+    const size_t len = strlen(text);
+    if (len > WIRE_JOB_MAX)
+        return job_too_long(v, e);
+    v->job_fd = memory_sealed("job", text, len, e);
+    return v->job_fd < 0 ? v->job_fd : 0;
+}
+
+/* `fd` has the first members of the object, `text` is one of the others. */
+static int job_complete(struct mover *v, int fd, char *text, struct err *e)
+{
+    struct stat st;
+    text[0] = ',';
+    int rc = memory_append(fd, "job", text, strlen(text), e);
+    if (rc == 0 && fstat(fd, &st) == 0 && st.st_size > WIRE_JOB_MAX)
+        rc = job_too_long(v, e);
+    if (rc == 0)
+        rc = memory_seal(fd, "job", e);
+    if (rc == 0 && (v->job_fd = fcntl(fd, F_DUPFD_CLOEXEC, 3)) < 0)
+        rc = err_set(e, ERR_GENERIC, errno, "cannot duplicate the descriptor of the job of %s", v->operation);
+    return rc;
+}
+
 static int job_create(struct mover *v, const struct mover_spec *s, const struct mover_launch *l, struct err *e)
 {
     json_t *job = json_copy((json_t *)(uintptr_t)s->job);
@@ -210,11 +239,7 @@ static int job_create(struct mover *v, const struct mover_spec *s, const struct 
     json_decref(job);
     if (!text)
         return err_nomem(e);
-    size_t len = strlen(text);
-    if (len > WIRE_JOB_MAX)
-        return err_set(e, ERR_USAGE, E2BIG, "the job of %s has more than %u MiB", v->operation, WIRE_JOB_MAX >> 20);
-    v->job_fd = memory_sealed("job", text, len, e);
-    return v->job_fd < 0 ? v->job_fd : 0;
+    return s->job_fd > 0 ? job_complete(v, s->job_fd, text, e) : job_whole(v, text, e);
 }
 
 /* The key that an earlier mover derived, if there is one; else the key of this one is kept. */

@@ -102,6 +102,9 @@ struct mover_spec {
     /* The job: docs/mover.md, without a password; or the plugin's request: {"direction": "backup"|"restore", "volume",
      * "device": path, "size", ...}, to which "operation" is added. */
     const json_t *job;
+    /* Of the built-in one: a memory file (memory_new()) that begins the text of the job, an object that is not closed
+     * yet: what would take long to be made at once. It is completed and sealed; duplicated. 0 or less: none. */
+    int job_fd;
     /* Of a plugin that is adopted: the id that was passed to ready(). */
     const char *plugin_id;
     /* Of the built-in one. */

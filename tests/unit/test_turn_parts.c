@@ -2,6 +2,8 @@
 /* test_turn_parts.c - requests that change many rows do so in parts, and clients are served in between (AO-53) */
 #include "tests/unit/turn.h"
 
+#include "daemon/protocol/backup-record.h"
+
 struct parts {
     struct fixture *x;
     unsigned n, done, begun, fails_at; /* fails_at: at this part; 0: at none */
@@ -136,34 +138,55 @@ static bool detached(struct fixture *x)
     return got.n > 0;
 }
 
-/* Finished rows are read, and removed, a part at a time (AO-53). */
-static void a_repository_of_many_rows_is_detached_in_parts(void **state)
+/* Backups "b-0", ... of `each` finished operations. */
+static void add_finished(struct fixture *x, unsigned n, unsigned each)
 {
-    struct fixture *x = *state;
-    const struct operation_filter all = {.live = false};
     struct policy policy;
     struct err e = ERR_INIT;
-    uint64_t left = 1;
     policy_init(&policy);
     str_set(&policy.repository, "main");
     const struct policy *shared = policy_make(&policy);
     assert_ok(records_begin(x->r, &e), &e);
-    for (unsigned i = 0; i < 5 * ENGINE_PART; i++) {
+    for (unsigned i = 0; i < n; i++) {
         CLEANUP(operation_clear) struct operation op = ROW_INIT;
+        CLEANUP(backup_clear) struct backup b = ROW_INIT;
         char backup[32];
-        snprintf(backup, sizeof backup, "b-%u", i / 2);
-        if (i % 2 == 0)
-            add_backup(x, backup);
+        snprintf(backup, sizeof backup, "b-%u", i / each);
+        if (i % each == 0) {
+            backup_init(&b);
+            str_set(&b.id, backup);
+            b.state = BACKUP_COMPLETED;
+            b.outcome = OUTCOME_COMPLETED;
+            b.kind = KIND_BACKUP;
+            for (unsigned k = 0; k < each; k++) {
+                char id[32];
+                snprintf(id, sizeof id, "v-%u", k);
+                assert_int_equal(strs_add(&b.volume_ids, id), 0);
+            }
+            assert_ok(backup_add(x->r, &b, &e), &e);
+        }
         operation_init(&op);
         str_setf(&op.id, "up-%u", i);
+        str_setf(&op.volume_id, "v-%u", i % each);
         str_set(&op.parent, backup);
         op.kind = KIND_BACKUP;
         op.state = OP_COMPLETED;
+        op.outcome = OUTCOME_COMPLETED;
         policy_set(&op.policy, shared);
         assert_ok(operation_add(x->r, &op, &e), &e);
     }
     assert_ok(records_commit(x->r, &e), &e);
     policy_unref(shared);
+}
+
+/* Finished rows are read, and removed, a part at a time (AO-53). */
+static void a_repository_of_many_rows_is_detached_in_parts(void **state)
+{
+    struct fixture *x = *state;
+    const struct operation_filter all = {.live = false};
+    struct err e = ERR_INIT;
+    uint64_t left = 1;
+    add_finished(x, 5 * ENGINE_PART, 2);
     parts = (struct parts){.x = x};
     engine_detach(x->g, &(const struct request_args){.repository = (char[]){"main"}}, on_reply, NULL);
     run_until(x, detached, "detach");
@@ -172,6 +195,131 @@ static void a_repository_of_many_rows_is_detached_in_parts(void **state)
     assert_true(parts.done >= 5 + 5 + 2); /* read, operations removed, backups removed */
     assert_ok(operation_count(x->r, &all, &left, &e), &e);
     assert_int_equal(left, 0);
+}
+
+/* ---- outcomes of backups ---- */
+
+static void recorder_of(struct operation *op, const char *first, const char *second)
+{
+    struct policy policy;
+    operation_init(op);
+    policy_init(&policy);
+    str_set(&policy.repository, "main");
+    policy_take(&op->policy, policy_make(&policy));
+    str_set(&op->id, "record-b-0");
+    op->kind = KIND_ADMIN;
+    assert_int_equal(strs_add(&op->records, first), 0);
+    if (second)
+        assert_int_equal(strs_add(&op->records, second), 0);
+}
+
+/* How many volumes the records in the file have, in the order of their backup; *n: how many there are. */
+static unsigned volumes_recorded(int fd, const char *backup, unsigned *n)
+{
+    CLEANUP_FREE char *text = calloc(1, 16u << 20);
+    unsigned found = 0;
+    const ssize_t got_n = pread(fd, text, (16u << 20) - 2, 0);
+    assert_true(got_n > 0);
+    text[got_n] = '}';
+    CLEANUP_JSON json_t *job = json_loads(text, 0, NULL);
+    const json_t *records = jarr(json_array_get(jarr(job, "do"), 0), "records"), *r, *v;
+    size_t i, k;
+    assert_string_equal(jstr(json_array_get(jarr(job, "do"), 0), "verb"), "record");
+    *n = (unsigned)json_array_size(records);
+    json_array_foreach(records, i, r)
+    {
+        if (strcmp(jstr(jobj(r, "labels"), "backup"), backup) != 0)
+            continue;
+        json_array_foreach(jarr(jobj(r, "data"), "volumes"), k, v)
+        {
+            char id[32];
+            snprintf(id, sizeof id, "v-%u", found++);
+            assert_string_equal(jstr(v, "volumeID"), id);
+        }
+    }
+    return found;
+}
+
+/* The outcome of a backup is made of its finished operations a part at a time, whole and in their order (AO-53). */
+static void an_outcome_is_read_in_parts(void **state)
+{
+    struct fixture *x = *state;
+    CLEANUP(operation_clear) struct operation op = ROW_INIT;
+    struct records_text *t;
+    struct err e = ERR_INIT;
+    unsigned calls = 0, n;
+    int rc;
+    add_finished(x, 10 * ENGINE_PART, 5 * ENGINE_PART);
+    recorder_of(&op, "b-0", "b-1");
+    assert_int_equal(strs_add(&op.records, "b-none"), 0);
+    assert_ok(records_text_new(&t, x->g, &op, &e), &e);
+    while ((rc = records_text_part(t, &e)) > 0)
+        calls++;
+    assert_ok(rc, &e);
+    assert_true(calls >= 10);
+    assert_int_equal(volumes_recorded(records_text_fd(t), "b-0", &n), 5 * ENGINE_PART);
+    assert_int_equal(volumes_recorded(records_text_fd(t), "b-1", &n), 5 * ENGINE_PART);
+    assert_int_equal(n, 2 * ((5 * ENGINE_PART + RECORD_VOLUMES - 1) / RECORD_VOLUMES));
+    records_text_free(t);
+}
+
+static bool records_nothing(struct fixture *x)
+{
+    CLEANUP_JSON json_t *status = engine_status(x->g);
+    assert_non_null(status);
+    parts.done += x->g->starting != NULL;
+    return !x->g->starting;
+}
+
+static bool recorder_starts(struct fixture *x)
+{
+    return x->g->starting != NULL;
+}
+
+/* Clients are served while it is read. */
+static void others_are_served_while_an_outcome_is_read(void **state)
+{
+    struct fixture *x = *state;
+    CLEANUP(operation_clear) struct operation op = ROW_INIT;
+    struct err e = ERR_INIT;
+    bool transient;
+    add_finished(x, 5 * ENGINE_PART, 5 * ENGINE_PART);
+    recorder_of(&op, "b-0", NULL);
+    parts = (struct parts){.x = x};
+    assert_ok(mover_start(x->g, &op, -1, -1, &transient, &e), &e);
+    assert_true(recorder_starts(x));
+    run_until(x, records_nothing, "the start");
+    assert_true(parts.done >= 5);
+}
+
+static bool recorder_is_canceled(struct fixture *x)
+{
+    const struct operation *op = operation_peek(x->r, "record-b-0");
+    parts.done += x->g->starting != NULL;
+    return !op || op_state_terminal(op->state);
+}
+
+/* One that is canceled meanwhile is not read to its end. */
+static void a_recorder_is_canceled_while_it_is_read(void **state)
+{
+    struct fixture *x = *state;
+    CLEANUP(operation_clear) struct operation op = ROW_INIT, ended = ROW_INIT;
+    struct err e = ERR_INIT;
+    const unsigned n = 20;
+    char id[512];
+    struct repo_health *h = repository_health(&x->g->d, "main");
+    add_finished(x, n * ENGINE_PART, n * ENGINE_PART);
+    h->known = h->up = true;
+    recorder_of(&op, "b-0", NULL);
+    assert_ok(admin_add(&x->g->d, KIND_ADMIN, NULL, "main", &op, NULL, id, &e), &e);
+    run_until(x, recorder_starts, "the start");
+    parts = (struct parts){.x = x};
+    cancel(x, id);
+    run_until(x, recorder_is_canceled, "the cancel");
+    assert_true(parts.done < n);
+    assert_null(x->g->starting);
+    assert_ok(operation_get(x->r, id, &ended, &e), &e);
+    assert_int_equal(ended.state, OP_CANCELED);
 }
 
 /* The daemon stops in between: nothing of it is recorded, and who asked is told. */
@@ -197,6 +345,9 @@ int main(void)
         T(parts_that_cannot_be_committed),
         T(a_repository_of_many_rows_is_detached_in_parts),
         T(a_stop_between_parts),
+        T(an_outcome_is_read_in_parts),
+        T(others_are_served_while_an_outcome_is_read),
+        T(a_recorder_is_canceled_while_it_is_read),
     };
     return cmocka_run_group_tests_name("turn_parts", tests, NULL, NULL);
 }
