@@ -385,7 +385,9 @@ void decide_turn(struct decide *d, unsigned n)
         d->goes_on = false;
     }
     d->in_turn = true;
+    records_counters_apart(d->records, false);
     decide_rows(d, n);
+    records_counters_apart(d->records, true); /* the turn may go on: what is counted until then is not of it */
     d->in_turn = false;
     d->in_flight = !d->part;
 }

@@ -53,17 +53,47 @@ void records_counters_savepoint_end(struct records *r, bool undo)
     s->set = false;
 }
 
+void records_counters_apart(struct records *r, bool apart)
+{
+    r->counters_apart = apart;
+}
+
+/* What others would set it back to changes with it. */
+static void change_apart(struct records *r, struct counter *c, double v, bool add)
+{
+    struct counters_before *s = &r->save;
+    for (size_t i = 0; s->set && i < s->n; i++) {
+        struct counter_before *x = &s->v[i];
+        if (x->counter != c)
+            continue;
+        x->value = add && !x->gone ? x->value + v : v;
+        x->gone = false;
+    }
+    if (c->held)
+        c->undo = add ? c->undo + v : v;
+}
+
+static void remove_apart(struct records *r, const struct counter *c)
+{
+    struct counters_before *s = &r->save;
+    for (size_t i = 0; s->set && i < s->n; i++)
+        if (s->v[i].counter == c)
+            s->v[i] = (struct counter_before){s->v[i].counter, 0, true};
+}
+
 int records_counter_change(struct records *r, struct counter *c, double v, bool add, struct err *e)
 {
     if (add && v == 0 && c->kept && !c->gone)
         return 0;
-    int rc = counter_remember(r, c, e);
+    int rc = r->counters_apart ? 0 : counter_remember(r, c, e);
     if (rc < 0)
         return rc;
     if (c->gone)
         c->value = 0;
     c->gone = false;
-    if (r->holds && !c->held) {
+    if (r->counters_apart) {
+        change_apart(r, c, v, add);
+    } else if (r->holds && !c->held) {
         c->held = true;
         c->undo = c->value;
         c->undo_in_doubt = c->in_doubt;
@@ -106,7 +136,9 @@ int records_counter_remove(struct records *r, const char *name, const json_t *la
     for (size_t i = 0; rc == 0 && i < r->counter_n; i++) {
         struct counter *c = r->counters[i];
         if (!c->gone && !strcmp(c->name, name) && !strcmp(c->labels, text)) {
-            if ((rc = counter_remember(r, c, e)) < 0)
+            if (r->counters_apart)
+                remove_apart(r, c);
+            else if ((rc = counter_remember(r, c, e)) < 0)
                 break;
             c->value = 0;
             c->gone = c->dirty = r->counters_dirty = true;
@@ -118,14 +150,17 @@ int records_counter_remove(struct records *r, const char *name, const json_t *la
 
 void records_counters_hold(struct records *r)
 {
-    if (!r->holds++)
-        r->hold++;
+    if (r->holds++)
+        return;
+    r->hold++;
+    r->counters_apart = false;
 }
 
 void records_counters_settle(struct records *r)
 {
     if (!r->holds || --r->holds)
         return;
+    r->counters_apart = false;
     for (size_t i = 0; i < r->counter_n; i++) {
         struct counter *c = r->counters[i];
         if (c->held)

@@ -195,6 +195,7 @@ struct records {
     void *histogram_tree; /* of struct histogram */
     bool counters_dirty;
     struct counters_before save;
+    bool counters_apart;         /* what is counted belongs neither to the savepoint nor to the hold */
     unsigned holds, hold;        /* how deep; number of the outermost one */
     struct integrity *integrity; /* a look for damage that is under way */
     struct watcher {

@@ -235,6 +235,9 @@ int records_counter_remove(struct records *r, const char *name, const json_t *la
  */
 void records_counters_hold(struct records *r);
 void records_counters_settle(struct records *r);
+/* While a transaction is open and its owner does something else: what is counted from here on is true whatever becomes
+ * of the savepoint and of the hold, until it is called with false or the outermost hold ends. */
+void records_counters_apart(struct records *r, bool apart);
 
 /* Bounds of distributions of durations, in seconds: 1 s to 24 h; and for what takes milliseconds, 1 ms to 1 min. */
 #define HISTOGRAM_BOUNDS 12

@@ -22,6 +22,8 @@ static int write_part(struct decide *d, void *arg, struct err *e)
         p->begun++;
         p->turn = d->turn;
     }
+    assert_int_equal(records_counter_add(d->records, "inside_total", NULL, 1, NULL), 0);
+    assert_int_equal(records_counter_add(d->records, "both_total", NULL, 1, NULL), 0);
     assert_int_equal(d->turn, p->turn);
     p->most = ++p->in_one_go > p->most ? p->in_one_go : p->most;
     snprintf(alias, sizeof alias, "part-%u", p->done);
@@ -130,6 +132,88 @@ static void parts_that_cannot_be_committed(void **state)
     assert_non_null(strstr(parts.err.msg, "a bad page"));
     assert_int_equal(got.failed, 0);
     assert_int_equal(parts_in_records(x), 0);
+}
+
+/* What the engine counts and notes by itself, also between two parts. */
+static void count_outside(struct fixture *x)
+{
+    assert_int_equal(records_counter_add(x->r, "outside_total", NULL, 1, NULL), 0);
+    assert_int_equal(records_counter_add(x->r, "both_total", NULL, 100, NULL), 0);
+    assert_int_equal(records_counter_set(x->r, "seen", NULL, 7, NULL), 0);
+    assert_int_equal(records_counter_remove(x->r, "forgotten", NULL, NULL), 0);
+}
+
+static double counted(struct fixture *x, const char *name)
+{
+    double v = 0;
+    return records_counter_get(x->r, name, NULL, &v) ? v : 0;
+}
+
+static double counted_on_disk(struct fixture *x, const char *name)
+{
+    sqlite3_stmt *st;
+    assert_int_equal(sqlite3_prepare_v2(x->r->writer.db, "SELECT value FROM counters WHERE name=?1", -1, &st, NULL),
+                     SQLITE_OK);
+    sqlite3_bind_text(st, 1, name, -1, SQLITE_STATIC);
+    const double v = sqlite3_step(st) == SQLITE_ROW ? sqlite3_column_double(st, 0) : 0;
+    sqlite3_finalize(st);
+    return v;
+}
+
+static void check_counted(struct fixture *x, unsigned inside)
+{
+    struct {
+        const char *name;
+        double v;
+    } const want[] = {
+        {"outside_total", 1}, {"both_total", 100 + inside}, {"seen", 7}, {"forgotten", 0}, {"inside_total", inside}};
+    wanted = got.n + 1;
+    verify(x); /* a commit that takes all */
+    run_until(x, has_answers, "verify");
+    run_until(x, is_idle, "the commit");
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        if (counted(x, want[i].name) != want[i].v || counted_on_disk(x, want[i].name) != want[i].v)
+            fail_msg("%s is %g, %g on disk, and not %g", want[i].name, counted(x, want[i].name),
+                     counted_on_disk(x, want[i].name), want[i].v);
+    }
+}
+
+/* A request that is refused, is undone or cannot be committed takes back what it has counted, and nothing else. */
+static void what_is_counted_between_parts_stays(void **state)
+{
+    struct fixture *x = *state;
+    assert_int_equal(records_counter_set(x->r, "forgotten", NULL, 1, NULL), 0);
+    post_parts(x, 20, 13);
+    run_until(x, parts_are_half_done, "half of the parts");
+    assert_true(decide_pauses(&x->g->d));
+    count_outside(x);
+    run_until(x, parts_have_ended, "the end");
+    assert_int_equal(parts.err.cls, ERR_USAGE);
+    check_counted(x, 0);
+}
+static void what_is_counted_between_parts_is_committed(void **state)
+{
+    struct fixture *x = *state;
+    assert_int_equal(records_counter_set(x->r, "forgotten", NULL, 1, NULL), 0);
+    post_parts(x, 20, 0);
+    run_until(x, parts_are_half_done, "half of the parts");
+    count_outside(x);
+    run_until(x, parts_have_ended, "the end");
+    assert_int_equal(parts.err.cls, ERR_NONE);
+    check_counted(x, 20);
+}
+static void what_is_counted_between_parts_survives_a_commit_that_fails(void **state)
+{
+    struct fixture *x = *state;
+    assert_int_equal(records_counter_set(x->r, "forgotten", NULL, 1, NULL), 0);
+    sql(x, "CREATE TRIGGER bad BEFORE INSERT ON natives WHEN NEW.id='part-7' "
+           "BEGIN SELECT RAISE(ABORT,'a bad page'); END");
+    post_parts(x, 10, 0);
+    run_until(x, parts_are_half_done, "half of the parts");
+    count_outside(x);
+    run_until(x, parts_have_ended, "the end");
+    assert_non_null(strstr(parts.err.msg, "a bad page"));
+    check_counted(x, 0);
 }
 
 static bool detached(struct fixture *x)
@@ -343,6 +427,9 @@ int main(void)
         T(others_are_served_between_parts),
         T(a_part_that_is_refused_undoes_all),
         T(parts_that_cannot_be_committed),
+        T(what_is_counted_between_parts_stays),
+        T(what_is_counted_between_parts_is_committed),
+        T(what_is_counted_between_parts_survives_a_commit_that_fails),
         T(a_repository_of_many_rows_is_detached_in_parts),
         T(a_stop_between_parts),
         T(an_outcome_is_read_in_parts),
