@@ -23,6 +23,8 @@ struct blocking {
     char by[192];             /* the backup of the first of them */
     char watch[BOARD_ID_MAX]; /* the last one that is at work; when it ends this is looked at again */
     json_t *retries;          /* those that wait for another attempt */
+    const char **set;         /* its volumes, once they were asked for; a hash table of `mask` + 1 places */
+    size_t mask;
 };
 
 /* Tried already, and waits: it has nothing but a native snapshot. One that was interrupted resumes soon. */
@@ -48,14 +50,47 @@ static int note_operation(const struct operation *op, void *arg)
     return 0;
 }
 
-/* Texts are shared: equal ones have one address. */
-static bool overlap(const struct backup *a, const struct backup *b)
+/* Texts are shared: equal ones have one address. Where that is in the table, or would be. */
+static size_t place_of(const struct blocking *x, const char *volume_id)
 {
-    for (unsigned i = 0; i < a->volume_ids.n; i++)
-        for (unsigned k = 0; k < b->volume_ids.n; k++)
-            if (a->volume_ids.v[i] == b->volume_ids.v[k])
-                return true;
+    size_t i = ((uintptr_t)volume_id >> 4) * UINT64_C(0x9e3779b97f4a7c15) >> 20;
+    for (i &= x->mask; x->set[i] && x->set[i] != volume_id; i = (i + 1) & x->mask)
+        ;
+    return i;
+}
+
+/* False: no memory. */
+static bool set_make(struct blocking *x)
+{
+    size_t places = 16;
+    if (x->set)
+        return true;
+    while (places < 2 * (size_t)x->b->volume_ids.n)
+        places *= 2;
+    if (!(x->set = calloc(places, sizeof *x->set)))
+        return false;
+    x->mask = places - 1;
+    for (unsigned i = 0; i < x->b->volume_ids.n; i++)
+        x->set[place_of(x, x->b->volume_ids.v[i])] = x->b->volume_ids.v[i];
+    return true;
+}
+
+/* Whether it has a volume of the queued one. Without memory: it is as if it had, and the queued one is looked at again
+ * when it has ended. */
+static bool overlaps(struct blocking *x, const struct backup *r)
+{
+    if (!set_make(x))
+        return true;
+    for (unsigned i = 0; i < r->volume_ids.n; i++)
+        if (x->set[place_of(x, r->volume_ids.v[i])])
+            return true;
     return false;
+}
+
+static void blocking_clear(struct blocking *x)
+{
+    json_decref(x->retries);
+    free(x->set);
 }
 
 /* The volumes of a backup are free one by one, as their operations end; all at its end if hooks follow then. */
@@ -65,7 +100,7 @@ static int note_backup(const struct backup *r, void *arg)
     const struct board_run *run = board_run(x->decide->board, r->id);
     const struct operation_filter of_it = {.parent = r->id, .live = true};
     const bool whole = r->state == BACKUP_FINALIZING || !run || run->hooked;
-    if (is_restore(r) || r->state == BACKUP_QUEUED || r->seq > x->b->seq || !whole || !overlap(r, x->b))
+    if (is_restore(r) || r->state == BACKUP_QUEUED || r->seq > x->b->seq || !whole || !overlaps(x, r))
         return 0;
     if (r->state == BACKUP_FINALIZING)
         x->busy++;
@@ -105,7 +140,7 @@ unsigned backup_position(struct decide *d, const struct backup *b, char by[192])
     struct blocking x;
     backup_each(d->records, &live, count_before, &p, NULL);
     blocking_of(d, b, &x);
-    json_decref(x.retries);
+    blocking_clear(&x);
     memcpy(by, x.by, sizeof x.by);
     return p.position;
 }
@@ -148,7 +183,7 @@ static int note_queued(const struct backup *b, void *arg)
         x->running += !is_restore(b);
         json_array_append_new(x->ids, json_string(b->id));
     }
-    json_decref(blocking.retries);
+    blocking_clear(&blocking);
     return 0;
 }
 
