@@ -131,7 +131,9 @@ static void operation_event(struct decide *d, struct event *ev)
         note_progress(d, &op);
         break;
     case EVENT_NOT_STARTED:
-        if (!op_state_terminal(op.state) && op.state != OP_CLEANING_UP)
+        if (mover_was_undone(live_find(d, ev->id), &op))
+            plan_mover_forget(d, ev->id, NULL, NULL);
+        else if (!op_state_terminal(op.state) && op.state != OP_CLEANING_UP)
             operation_attempt_failed(d, &op, "start", &ev->err, ev->transient);
         break;
     case EVENT_REQUEST:
@@ -465,6 +467,17 @@ void decide_acted(struct decide *d)
     end_turn(d);
 }
 
+/* A mover that was started in this turn has ended already, or could not be started: that event waits. */
+static bool start_is_over(const struct decide *d, const char *id)
+{
+    const struct event *const lists[] = {d->taken, d->events};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        for (const struct event *ev = lists[i]; ev; ev = ev->next)
+            if ((ev->kind == EVENT_ENDED || ev->kind == EVENT_NOT_STARTED) && !strcmp(ev->id, id))
+                return true;
+    return false;
+}
+
 void decide_undone(struct decide *d)
 {
     d->part = NULL; /* it begins anew */
@@ -477,7 +490,7 @@ void decide_undone(struct decide *d)
         if (l && a->kind == ACT_MOVER_CANCEL)
             l->cancel_failed = true; /* it was to be asked to end, and was not */
         if (l && a->done)
-            l->undone = l->mover;
+            l->undone = l->mover || start_is_over(d, a->id);
     }
     *d->taken_end = d->events;
     if (!d->events)

@@ -81,6 +81,8 @@ static struct model {
     /* Those who look on (NULL: nobody): at each action before it is carried out, at each row that was changed. */
     void (*acting)(const struct act *a);
     void (*meanwhile)(void); /* something happens while a turn goes on; NULL: turns do not */
+    void (*between)(void);   /* the same between two parts of a request */
+    void (*died)(void);      /* after a restart, before anything else */
     void (*changing)(enum row_kind k, const char *id, const void *was, const void *now);
     unsigned step, failures;
     uint64_t seed, boot;

@@ -451,7 +451,9 @@ static void act_one(const struct act *a)
     case ACT_JOURNAL_RUN:
     case ACT_NATIVES:
     case ACT_CRASH_POINT:
-    case ACT_REQUEST_ENDED: /* requests are played as changes of rows */
+        break;
+    case ACT_REQUEST_ENDED:
+        a->event->request.ended(&a->event->err, a->event->request.arg);
         break;
     }
 }
@@ -588,6 +590,8 @@ static void restart(bool reboot)
         m.now += NS_PER_MIN;
     }
     daemon_start();
+    if (m.died)
+        m.died();
 }
 
 /* ---- turns ---- */
@@ -677,6 +681,25 @@ static void check_slots(void)
                  reserved);
 }
 
+/* A request has more to change in the same turn. False: the daemon dies. */
+static bool parts_go_on(void)
+{
+    while (decide_pauses(&m.d)) {
+        trace("a request goes on");
+        if (m.between)
+            m.between();
+        for (unsigned n = m.meanwhile ? pick(3) : 0; n; n--)
+            m.meanwhile();
+        if (m.meanwhile && one_in(60))
+            return false;
+        if (m.meanwhile && one_in(60))
+            decide_part_undo(&m.d);
+        else
+            decide_turn(&m.d, m.narrow ? 1 : one_in(4) ? 1 + pick(4) : 256);
+    }
+    return true;
+}
+
 /* Movers are started before the commit, and more is decided in the same turn. False: the daemon dies. */
 static bool turn_goes_on(void)
 {
@@ -695,6 +718,8 @@ static bool turn_goes_on(void)
         if (one_in(60))
             return false;
         decide_turn(&m.d, one_in(4) ? 2 + pick(4) : 256);
+        if (!parts_go_on())
+            return false;
     }
     return true;
 }
@@ -742,7 +767,7 @@ static void turn(void)
     records_counters_hold(m.records);
     m.d.world.cfg = m.cfg[m.cfg_now];
     decide_turn(&m.d, m.narrow ? 1 : one_in(4) ? 1 + pick(4) : 256);
-    if (!m.narrow && !turn_goes_on()) {
+    if (!parts_go_on() || (!m.narrow && !turn_goes_on())) {
         roll_back();
         ends_durable(false);
         records_counters_settle(m.records);

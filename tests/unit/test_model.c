@@ -17,6 +17,7 @@
  *   MODEL_SHOW=1         prints how often each cell was reached (make model adds up those of its parts)
  */
 #include "tests/unit/model-kept.h"
+#include "tests/unit/model-parts.h"
 #include "tests/unit/model-rules.h"
 
 #include <sys/stat.h>
@@ -326,7 +327,7 @@ static void play(uint64_t word)
     else if (what < 69)
         m.now -= (int64_t)pick(600) * NS_PER_S; /* the clock is set back */
     else if (what < 75)
-        submit_backup();
+        pick(2) ? submit_in_parts() : submit_backup();
     else if (what < 79)
         submit_restore();
     else if (what < 84)
@@ -358,6 +359,8 @@ static void play(uint64_t word)
     turn();
     if (pick(2))
         turn();
+    if (!requests_wait(&m.d))
+        rules_of_parts();
 }
 
 /* ---- rest ---- */
@@ -479,6 +482,9 @@ static void come_to_rest(bool cancel)
         sweep_kept(false);
         turn();
     }
+    if (requests_wait(&m.d))
+        violated(rule_parts, "a request still waits");
+    rules_of_parts();
     sweep_kept(false);
     /* movers that nobody watches are ended by the sweep for strays, which is not decided here */
     while (m.n_movers) {
@@ -571,6 +577,9 @@ static bool play_sequence(uint64_t seed, const bool *keep)
     m.repo_up = true;
     m.quiet = m.fail_commit = m.blamed = false;
     m.meanwhile = play_meanwhile;
+    m.between = between_parts;
+    m.died = parts_die;
+    parts_new();
     odd_state[0] = '\0';
     if (setjmp(violation)) {
         if (m.records) {
@@ -668,8 +677,12 @@ static void sequences_keep_the_invariants(void **state)
            (unsigned long long)sequences_played,
            (double)events_played / (double)(sequences_played ? sequences_played : 1),
            (unsigned long long)retries_played, (unsigned long long)kept_played);
-    if (sequences_played >= 500)
+    printf("# %llu requests in parts recorded, %llu refused, %llu pauses\n", (unsigned long long)asked.accepted,
+           (unsigned long long)asked.refused, (unsigned long long)asked.pauses);
+    if (sequences_played >= 500) {
         assert_true(retries_played > 0 && kept_played > 0);
+        assert_true(asked.accepted > 0 && asked.refused > 0 && asked.pauses > 0);
+    }
 }
 
 /* ---- cells ---- */

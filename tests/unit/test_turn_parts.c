@@ -420,6 +420,62 @@ static void a_stop_between_parts(void **state)
     assert_int_equal(parts_in_records(x), 0);
 }
 
+/* A turn starts a mover, goes on, sees its end of `kind`, and is undone: no attempt of the operation has failed. */
+static void end_in_a_turn_that_is_undone(struct fixture *x, enum event_kind kind)
+{
+    CLEANUP(operation_clear) struct operation op = ROW_INIT;
+    struct decide *d = &x->g->d;
+    struct err e = ERR_INIT;
+    char id[512];
+    struct repo_health *h = repository_health(d, "main");
+    h->known = h->up = true;
+    recorder_of(&op, "b-0", NULL);
+    assert_ok(admin_add(d, KIND_ADMIN, NULL, "main", &op, NULL, id, &e), &e);
+    assert_ok(records_begin(x->r, &e), &e);
+    records_counters_hold(x->r);
+    decide_turn(d, 10);
+    assert_true(decide_may_go_on(d));
+    for (size_t i = 0; i < d->plan.n; i++)
+        d->plan.acts[i].done |= act_is_early(&d->plan.acts[i]);
+    live_get(d, id)->mover = kind == EVENT_ENDED;
+    decide_go_on(d);
+    struct event *ev = event_new(kind, ROW_OPERATION, id);
+    ev->report.outcome = MOVER_NEVER_STARTED;
+    err_set(&ev->report.err, ERR_GENERIC, 0, "it has died");
+    ev->err = ev->report.err;
+    ev->transient = true;
+    event_post(d, ev);
+    decide_turn(d, 10);
+    assert_int_equal(operation_peek(x->r, id)->state, OP_RETRYING);
+    records_rollback(x->r);
+    records_counters_settle(x->r);
+    decide_undone(d);
+    assert_int_equal(operation_peek(x->r, id)->state, OP_QUEUED);
+    assert_ok(records_begin(x->r, &e), &e);
+    decide_turn(d, 10);
+    assert_int_equal(operation_peek(x->r, id)->attempt, 0);
+    assert_int_not_equal(operation_peek(x->r, id)->state, OP_RETRYING);
+    assert_ok(records_commit(x->r, &e), &e);
+    for (size_t i = 0; i < d->plan.n; i++)
+        if (d->plan.acts[i].kind == ACT_MOVER_FORGET)
+            live_get(d, id)->undone = false; /* as act.c does */
+    decide_acted(d);
+    decide_look_at_all(d);
+    assert_ok(records_begin(x->r, &e), &e);
+    decide_turn(d, 10);
+    assert_int_equal(operation_peek(x->r, id)->state, OP_STARTING); /* it is tried again at once */
+    assert_ok(records_commit(x->r, &e), &e);
+    decide_acted(d);
+}
+static void a_mover_ends_in_a_turn_that_is_undone(void **state)
+{
+    end_in_a_turn_that_is_undone(*state, EVENT_ENDED);
+}
+static void a_mover_cannot_be_started_in_a_turn_that_is_undone(void **state)
+{
+    end_in_a_turn_that_is_undone(*state, EVENT_NOT_STARTED);
+}
+
 int main(void)
 {
     faulty_vfs_install();
@@ -435,6 +491,8 @@ int main(void)
         T(an_outcome_is_read_in_parts),
         T(others_are_served_while_an_outcome_is_read),
         T(a_recorder_is_canceled_while_it_is_read),
+        T(a_mover_ends_in_a_turn_that_is_undone),
+        T(a_mover_cannot_be_started_in_a_turn_that_is_undone),
     };
     return cmocka_run_group_tests_name("turn_parts", tests, NULL, NULL);
 }
