@@ -2,9 +2,9 @@
 /*
  * commit.c - a transaction goes to disk: in place, or in a thread while the event loop goes on
  *
- * The thread has the writing connection, the texts and heads of the changed versions, the changed intents and a copy of
- * the counters; the event loop's thread leaves these alone until it has joined it. Rows in memory are as the
- * transaction has made them from its start, and are read by both; counts of references and lists belong to the event
+ * The thread has the writing connection, the changed intents and a copy of the counters; the event loop's thread leaves
+ * these alone until it has joined it. Rows in memory are as the transaction has made them from its start, and are read
+ * by both: the thread makes the text of each when it writes it. Counts of references and lists belong to the event
  * loop's thread alone. What is read from disk meanwhile is as it was before or as it is afterwards: rows that the
  * transaction has changed are found in memory first.
  *
@@ -86,28 +86,20 @@ void records_commit_thread_end(struct records *r)
     c->there = false;
 }
 
-/* One text for each row, of what the transaction has left. Here, since texts that several rows share are kept with
- * them, which only the event loop's thread may change. */
-static int make_texts(struct image *m, struct err *e)
+/* Texts that several rows share are kept with them, which only the event loop's thread may change; the thread makes
+ * the texts of rows, one at a time. */
+static int share_texts(struct image *m, struct err *e)
 {
-    for (struct object *obj = m->changed; obj; obj = obj->next_changed) {
-        struct version *v = obj->now;
-        if (!v || v->text)
-            continue;
-        v->text = fields_text(row_types[v->kind].fields, v->data, &v->text_len);
-        if (!v->text)
+    for (struct object *obj = m->changed; obj; obj = obj->next_changed)
+        if (obj->now && fields_share_texts(row_types[obj->now->kind].fields, obj->now->data) < 0)
             return err_nomem(e);
-        if (v->text_len > RECORDS_DOC_MAX)
-            return err_plain(e, ERR_GENERIC, E2BIG, "the document of the record of %s %s is larger than %u bytes",
-                             records_kind_words[v->kind], version_row(v)->id, RECORDS_DOC_MAX);
-    }
     return 0;
 }
 
 static int commit_prepare(struct records *r, struct err *e)
 {
     struct commit *c = &r->commit;
-    int rc = make_texts(&r->image, e);
+    int rc = share_texts(&r->image, e);
     if (rc >= 0)
         rc = records_counters_take(r, false, &c->counters, e);
     if (rc < 0)

@@ -43,19 +43,31 @@ static void put_structs(struct text_buf *x, const struct fields *t, const struct
     put_char(x, ']');
 }
 
-static void put_shared(struct text_buf *x, const struct fields *t, const struct shared *s)
+static bool shared_keeps_text(const struct fields *t, const struct shared *s)
+{
+    return t->keep_text && s->refs;
+}
+
+static int shared_make_text(const struct fields *t, const struct shared *s)
 {
     struct shared *own = (struct shared *)(uintptr_t)s;
-    if (t->keep_text && !s->text && s->refs) {
-        struct text_buf made = {.v = NULL};
-        put_fields(&made, t, s);
-        if (made.failed) {
-            free(made.v);
-            x->failed = true;
-            return;
-        }
-        own->text = made.v;
-        own->text_len = made.n;
+    struct text_buf made = {.v = NULL};
+    put_fields(&made, t, s);
+    if (made.failed) {
+        free(made.v);
+        return -ENOMEM;
+    }
+    own->text = made.v;
+    own->text_len = made.n;
+    return 0;
+}
+
+static void put_shared(struct text_buf *x, const struct fields *t, const struct shared *s)
+{
+    /* In this order: of one that has a text the thread of commits does not read the references. */
+    if (!s->text && shared_keeps_text(t, s) && shared_make_text(t, s) < 0) {
+        x->failed = true;
+        return;
     }
     if (s->text)
         text_put(x, s->text, s->text_len);
@@ -148,6 +160,48 @@ static void put_fields(struct text_buf *x, const struct fields *t, const void *s
         text_put_json(x, v);
     }
     put_char(x, '}');
+}
+
+static int share_value(const struct field_desc *f, const void *p)
+{
+    const struct list_of_structs *l = p;
+    const struct shared *s;
+    int rc = 0;
+    switch ((enum field_type)f->type) {
+    case FIELD_STRUCT:
+        return fields_share_texts(f->of, p);
+    case FIELD_STRUCTS:
+        for (unsigned i = 0; i < l->n && rc == 0; i++)
+            rc = fields_share_texts(f->of, (const char *)l->v + i * f->of->size);
+        return rc;
+    case FIELD_SHARED:
+        s = *(const struct shared *const *)p;
+        if (!shared_keeps_text(f->of, s))
+            return fields_share_texts(f->of, s);
+        return s->text ? 0 : shared_make_text(f->of, s);
+    case FIELD_STR:
+    case FIELD_INT:
+    case FIELD_UINT:
+    case FIELD_BOOL:
+    case FIELD_REAL:
+    case FIELD_ENUM:
+    case FIELD_ERR:
+    case FIELD_STRS:
+    case FIELD_JSON:
+    case FIELD_OBJECT:
+    case FIELD_ARRAY:
+        break;
+    }
+    return 0;
+}
+
+int fields_share_texts(const struct fields *t, const void *s)
+{
+    int rc = 0;
+    for (unsigned i = 0; i < t->n && rc == 0; i++)
+        if (field_is_set(&t->v[i], s))
+            rc = share_value(&t->v[i], (const char *)s + t->v[i].offset);
+    return rc;
 }
 
 char *fields_text(const struct fields *t, const void *s, size_t *len)

@@ -101,6 +101,9 @@ bool fields_set(const struct fields *t, const void *s);
 int fields_load(const struct fields *t, void *s, const json_t *doc);
 /* Compact JSON text, malloc()ed; NULL: no memory. */
 char *fields_text(const struct fields *t, const void *s, size_t *len);
+/* Makes and keeps the texts of what it shares with others: afterwards fields_text() of it changes nothing, so that it
+ * may be called by another thread. */
+int fields_share_texts(const struct fields *t, const void *s);
 /* New reference; NULL: no memory. */
 json_t *fields_to_json(const struct fields *t, const void *s);
 

@@ -161,7 +161,6 @@ void version_unref(struct version *v)
     if (!v || --v->refs)
         return;
     row_clear(row_types[v->kind].fields, v->data);
-    free(v->text);
     free(v);
 }
 
@@ -593,13 +592,10 @@ static void end_object(struct image *m, struct object *obj, bool undo)
     obj->changed = false;
     obj->was = NULL;
     detach(m, gone);
-    if (v) {
-        free(v->text);
-        v->text = NULL;
+    if (v)
         image_tidy(m, obj);
-    } else {
+    else
         remove_object(m, obj);
-    }
     version_unref(gone);
 }
 

@@ -29,8 +29,6 @@ struct group {
 struct version {
     uint32_t refs;
     enum row_kind kind;
-    char *text; /* its document as JSON, until it is on disk */
-    size_t text_len;
     struct group *group[ORDERS];      /* while it is in the image */
     alignas(16) unsigned char data[]; /* struct operation, ... */
 };

@@ -2,6 +2,8 @@
 /* write.c - from memory to disk, inside a transaction of SQLite's */
 #include "daemon/records/records-impl.h"
 
+#include "base/cleanup.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,14 +19,17 @@ static void bind_text(sqlite3_stmt *st, int i, const char *text)
 static int write_row(struct connection *c, struct version *v, enum kind_stmt which, struct err *e)
 {
     const struct row *h = version_row(v);
-    char *made = NULL;
-    size_t n = v->text_len;
+    size_t n;
     sqlite3_stmt *st;
     int rc = records_kind_stmt(c, v->kind, which, &st, e);
     if (rc < 0)
         return rc;
-    if (!v->text && !(made = fields_text(row_types[v->kind].fields, v->data, &n)))
+    CLEANUP_FREE char *text = fields_text(row_types[v->kind].fields, v->data, &n);
+    if (!text)
         return err_nomem(e);
+    if (n > RECORDS_DOC_MAX)
+        return err_plain(e, ERR_GENERIC, E2BIG, "the document of the record of %s %s is larger than %u bytes",
+                         records_kind_words[v->kind], h->id, RECORDS_DOC_MAX);
     sqlite3_bind_int64(st, 1, (sqlite3_int64)h->seq);
     sqlite3_bind_int64(st, 2, (sqlite3_int64)h->generation);
     bind_text(st, 3, h->id);
@@ -37,10 +42,8 @@ static int write_row(struct connection *c, struct version *v, enum kind_stmt whi
         sqlite3_bind_int64(st, 7, h->created_ns);
     sqlite3_bind_int64(st, 8, h->updated_ns);
     sqlite3_bind_int64(st, 9, h->wake_ns);
-    sqlite3_bind_text(st, 10, v->text ? v->text : made, (int)n, SQLITE_STATIC);
-    rc = records_step(c, st, e, "write");
-    free(made);
-    return rc;
+    sqlite3_bind_text(st, 10, text, (int)n, SQLITE_STATIC);
+    return records_step(c, st, e, "write");
 }
 
 static int delete_row(struct connection *c, enum row_kind k, uint64_t seq, struct err *e)
