@@ -398,6 +398,11 @@ int movers_forget(struct movers *m, const char *operation, const struct cfg_plug
     (void)m, (void)operation, (void)plugin, (void)plugin_id, (void)e;
     return 0;
 }
+int movers_sync(const struct movers *m, struct err *e)
+{
+    (void)m, (void)e;
+    return 0;
+}
 void movers_forget_keys(struct movers *m)
 {
     (void)m;

@@ -174,10 +174,25 @@ static bool goes_on(struct engine *g)
     return true;
 }
 
+static int sync_results(void *arg, struct err *e)
+{
+    return movers_sync(arg, e);
+}
+
+/* Once for all movers that begin, and not in the event loop. */
+static bool lets_movers_begin(const struct plan *p)
+{
+    for (size_t i = 0; i < p->n; i++)
+        if (p->acts[i].kind == ACT_MOVER_GO)
+            return true;
+    return false;
+}
+
 static void commit(struct engine *g)
 {
     struct err e = ERR_INIT;
     g->open_ns = 0;
+    records_commit_before(g->records, lets_movers_begin(&g->d.plan) ? sync_results : NULL, g->movers);
     const int rc = records_commit_start(g->records, &e);
     records_counters_settle(g->records);
     if (rc <= 0)

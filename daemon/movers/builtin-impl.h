@@ -147,6 +147,8 @@ void mover_cgroup_name(char out[MOVER_CGROUP_NAME], const char *runtime_dir, con
 /* ---- files.c ---- */
 int make_dir(const char *path, mode_t mode, struct err *e);
 int result_create(struct builtin_movers *m, const char *operation, struct err *e); /* descriptor */
+/* The names of all that were created are durable. Thread-safe. */
+int results_sync(const struct builtin_movers *m, struct err *e);
 /* The result file of an operation: new reference, or NULL and why. `pid` 0: any. */
 json_t *result_read(const struct builtin_movers *m, const char *operation, const char *kind, pid_t pid, char *why,
                     size_t cap);

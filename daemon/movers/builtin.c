@@ -516,6 +516,11 @@ int builtin_forget(struct builtin_movers *m, const char *operation, struct err *
     return 0;
 }
 
+int builtin_sync(const struct builtin_movers *m, struct err *e)
+{
+    return results_sync(m, e);
+}
+
 void builtin_forget_keys(struct builtin_movers *m)
 {
     keys_forget(m->keys);

@@ -18,6 +18,7 @@ int builtin_cancel(struct builtin_movers *m, const char *operation, int64_t dead
 int builtin_forget(struct builtin_movers *m, const char *operation, struct err *e);
 bool builtin_has(const struct builtin_movers *m, const char *operation);
 unsigned builtin_count(const struct builtin_movers *m);
+int builtin_sync(const struct builtin_movers *m, struct err *e);
 void builtin_forget_keys(struct builtin_movers *m);
 json_t *builtin_to_json(const struct builtin_movers *m, const char *operation);
 

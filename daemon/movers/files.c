@@ -24,12 +24,6 @@ int make_dir(const char *path, mode_t mode, struct err *e)
     return 0;
 }
 
-static int sync_dir(const char *path)
-{
-    CLEANUP_CLOSE int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return fd < 0 || fsync(fd) < 0 ? -errno : 0;
-}
-
 int result_create(struct builtin_movers *m, const char *operation, struct err *e)
 {
     char path[4300];
@@ -47,13 +41,15 @@ int result_create(struct builtin_movers *m, const char *operation, struct err *e
         close(fd);
         return err_set(e, ERR_NO_SPACE, sys, "no space for the result file %s", path);
     }
-    /* Its name must survive a power failure if its contents do. */
-    int rc = sync_dir(m->results_dir);
-    if (rc < 0) {
-        close(fd);
-        return err_set(e, ERR_GENERIC, -rc, "cannot sync the result file %s", path);
-    }
     return fd;
+}
+
+int results_sync(const struct builtin_movers *m, struct err *e)
+{
+    CLEANUP_CLOSE int fd = open(m->results_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 || fsync(fd) < 0)
+        return err_set(e, ERR_GENERIC, errno, "cannot sync the directory of result files %s", m->results_dir);
+    return 0;
 }
 
 /* The whole file, bounded; NULL and the reason. */

@@ -86,6 +86,11 @@ int movers_forget(struct movers *m, const char *operation, const struct cfg_plug
                   : builtin_forget(m->builtin, operation, e);
 }
 
+int movers_sync(const struct movers *m, struct err *e)
+{
+    return builtin_sync(m->builtin, e);
+}
+
 void movers_forget_keys(struct movers *m)
 {
     builtin_forget_keys(m->builtin);

@@ -118,6 +118,9 @@ struct mover_spec {
 /* Starts it. -EEXIST: that operation has one. -ENOPKG: the plugin is not installed (AO-24). Errors name phase and
  * errno (MS-55); later failures are reported by ended() with MOVER_NEVER_STARTED. */
 int movers_start(struct movers *m, const struct mover_spec *s, struct err *e);
+/* The names of the result files of all movers that were started become durable: before their go, so that a result
+ * survives a power failure. It may wait for the disk, and may be called by any thread. */
+int movers_sync(const struct movers *m, struct err *e);
 /* The record is durable: it may begin (MS-19). A plugin begins by itself. */
 int movers_go(struct movers *m, const char *operation, struct err *e);
 /* Adopts what an earlier daemon started (MS-50, AO-06). Of the built-in one `identity` is verified and the job is

@@ -8,6 +8,8 @@
  * loop's thread alone. What is read from disk meanwhile is as it was before or as it is afterwards: rows that the
  * transaction has changed are found in memory first.
  *
+ * What has to be durable before the transaction (records_commit_before()) is synced by the thread, too.
+ *
  * Crash points: records-commit (all written, not yet durable), records-committed (durable, the caller has no result
  * yet).
  */
@@ -22,7 +24,11 @@
 
 static int write_changes(struct commit *c)
 {
-    int rc = records_sql_begin(c->writer, &c->err);
+    records_before_fn *before = c->before;
+    c->before = NULL;
+    int rc = before ? before(c->before_arg, &c->err) : 0;
+    if (rc >= 0)
+        rc = records_sql_begin(c->writer, &c->err);
     if (rc < 0)
         return rc;
     rc = records_write_changes(c, &c->err);
@@ -114,6 +120,12 @@ static int commit_prepare(struct records *r, struct err *e)
     c->err = (struct err)ERR_INIT;
     r->writer.noted = &c->noted;
     return 0;
+}
+
+void records_commit_before(struct records *r, records_before_fn *fn, void *arg)
+{
+    r->commit.before = fn;
+    r->commit.before_arg = arg;
 }
 
 static void take_failures(struct records *r)

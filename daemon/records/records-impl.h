@@ -161,10 +161,12 @@ struct commit {
     int rc;
     int fd; /* an eventfd, written at the end; -1: none */
     pthread_t thread;
-    sem_t go, done;  /* it has something to do; that is done */
-    bool there;      /* the thread was started, and waits or works */
-    bool running;    /* it works, and nobody has waited for its end */
-    bool ends;       /* it is to end */
+    sem_t go, done;            /* it has something to do; that is done */
+    bool there;                /* the thread was started, and waits or works */
+    bool running;              /* it works, and nobody has waited for its end */
+    bool ends;                 /* it is to end */
+    records_before_fn *before; /* first; NULL: nothing */
+    void *before_arg;
     beside_fn *work; /* what it does instead of writing a transaction; NULL: it writes one */
     void *work_arg;
 };

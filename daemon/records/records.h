@@ -189,6 +189,10 @@ void records_probe(struct records *r);
  * 0: it has ended, since there was nothing to write or no thread. < 0: as records_commit().
  */
 int records_commit_start(struct records *r, struct err *e);
+/* The next commit that writes something calls fn first, in its thread: what has to be durable before it. < 0: as if the
+ * commit had failed. Once; NULL: nothing. */
+typedef int records_before_fn(void *arg, struct err *e);
+void records_commit_before(struct records *r, records_before_fn *fn, void *arg);
 /* Readable when a commit that was started has ended and its result was not taken. */
 int records_commit_fd(const struct records *r);
 /* Whether one was started whose result was not taken. */

@@ -765,6 +765,55 @@ static void a_savepoint_of_what_was_undone(void **state)
     done(r);
 }
 
+struct first {
+    unsigned n;
+    bool beside, fails;
+    pthread_t caller;
+};
+static int do_first(void *arg, struct err *e)
+{
+    struct first *x = arg;
+    x->n++;
+    x->beside = !pthread_equal(pthread_self(), x->caller);
+    return x->fails ? err_set(e, ERR_GENERIC, EIO, "what comes first fails") : 0;
+}
+
+/* What has to be durable before a commit is done once, in its thread; if it fails, so does the commit. */
+static void what_comes_first(void **state)
+{
+    struct first x = {.caller = pthread_self()};
+    struct err e = ERR_INIT;
+    (void)state;
+    struct records *r = filled();
+    records_commit_before(r, do_first, &x);
+    assert_ok(records_begin(r, &e), &e);
+    assert_int_equal(records_commit_start(r, &e), 0); /* nothing is written */
+    assert_int_equal(x.n, 0);
+    for (unsigned i = 0; i < 2; i++) {
+        assert_ok(records_begin(r, &e), &e);
+        become(r, "op-1", OP_RUNNING, 5 + i);
+        assert_int_equal(records_commit_start(r, &e), 1);
+        assert_ok(records_commit_end(r, &e), &e);
+        assert_int_equal(x.n, 1);
+        assert_true(x.beside);
+    }
+    x.fails = true;
+    records_commit_before(r, do_first, &x);
+    assert_ok(records_begin(r, &e), &e);
+    become(r, "op-1", OP_RUNNING, 9);
+    assert_int_equal(records_commit_start(r, &e), 1);
+    assert_int_equal(records_commit_end(r, &e), -EIO);
+    assert_string_equal(e.msg, "what comes first fails: Input/output error");
+    assert_int_equal(operation_peek(r, "op-1")->attempt, 6);
+    e = (struct err)ERR_INIT;
+    assert_ok(records_begin(r, &e), &e);
+    become(r, "op-1", OP_RUNNING, 10);
+    assert_int_equal(records_commit_start(r, &e), 1);
+    assert_ok(records_commit_end(r, &e), &e);
+    assert_int_equal(x.n, 2);
+    records_close(r);
+}
+
 /* A transaction that changes nothing finds out whether anything can be written. */
 static void a_probe(void **state)
 {
@@ -807,6 +856,7 @@ int main(void)
         cmocka_unit_test(a_row_that_cannot_be_used_meanwhile),
         cmocka_unit_test(savepoints),
         cmocka_unit_test(a_savepoint_of_what_was_undone),
+        cmocka_unit_test(what_comes_first),
         cmocka_unit_test(a_probe),
     };
     return cmocka_run_group_tests_name("records_commit", tests, setup, records_teardown);
