@@ -319,8 +319,11 @@ int64_t content_read_entry(struct content_reader *c, const struct index_entry *e
             return rc;
         }
     }
-    if (rc < 0)
+    if (rc < 0) {
+        if (rc == -EBADMSG || rc == -ENOENT)
+            repo_note_damage(c->repo, &entry->id);
         err_add_place(entry, e);
+    }
     return rc;
 }
 

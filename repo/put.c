@@ -71,8 +71,8 @@ static int cannot_put(const struct content_id *id, struct err *e)
     return err_wrap(e, "cannot store content %s", content_id_text(id, text));
 }
 
-/* R3: only what exists and is not deleted, in a recent view. *time: of a deleted entry that must be superseded, else
- * 0. */
+/* R3: only what exists and is not deleted, in a recent view. *time: of an entry that must be superseded (deleted, or
+ * its pack is gone), else 0. */
 static int in_index(struct session *s, const struct content_id *id, uint32_t *time, struct err *e)
 {
     struct index_entry n;
@@ -85,8 +85,11 @@ static int in_index(struct session *s, const struct content_id *id, uint32_t *ti
         return 0;
     if (rc < 0)
         return rc;
-    if (!n.deleted)
-        return 1;
+    if (!n.deleted) {
+        rc = repo_pack_there(s->repo, &n, e);
+        if (rc != 0)
+            return rc;
+    }
     *time = n.time < 0 ? 0 : n.time > UINT32_MAX ? UINT32_MAX : (uint32_t)n.time;
     return 0;
 }

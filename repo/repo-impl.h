@@ -4,6 +4,7 @@
 #define SNAPFERRY_REPO_REPO_IMPL_H
 
 #include "base/time.h"
+#include "repo/packset.h"
 #include "repo/repo.h"
 
 #include <errno.h>
@@ -24,6 +25,11 @@ struct repo {
     bool key_given;
     struct sealer *sealer;
     struct index_set *index;
+    struct pack_set *packs; /* repo_list_packs(); NULL: not listed */
+
+    pthread_mutex_t damaged_lock; /* contents that could not be read: repo_note_damage() */
+    struct content_id *damaged;
+    _Atomic size_t n_damaged;
     char *cache_dir, *username, *hostname;
 
     pthread_mutex_t fresh_lock; /* one thread refreshes */
@@ -67,6 +73,15 @@ static inline const uint8_t *content_iv(const struct content_id *id)
 {
     return id->len >= 16 && id->len <= 32 ? id->hash + id->len - 16 : NULL;
 }
+
+/* A content was found to be damaged: from now on it counts as missing for what is written, so that it is stored again
+ * where it is needed. The first thousand are remembered. Thread-safe. */
+void repo_note_damage(struct repo *r, const struct content_id *id);
+bool repo_is_damaged(struct repo *r, const struct content_id *id);
+
+/* Whether what an entry of the index refers to exists: its pack, as far as packs were listed, and it was not found to
+ * be damaged. 1, 0, or an error. Thread-safe. */
+int repo_pack_there(struct repo *r, const struct index_entry *x, struct err *e);
 
 /* Makes a directory and its parents (0700). */
 int make_dirs(const char *path, struct err *e);

@@ -221,6 +221,7 @@ int repo_open(struct repo **ret, struct blobs *b, const char *password, const st
     }
     r->blobs = b;
     atomic_init(&r->skew_ns, SKEW_UNKNOWN);
+    pthread_mutex_init(&r->damaged_lock, NULL);
     pthread_mutex_init(&r->fresh_lock, NULL);
     pthread_rwlock_init(&r->sessions_lock, NULL);
     int rc = open_parts(r, password, o ? o : &defaults, e);
@@ -241,6 +242,7 @@ void repo_free(struct repo *r)
 {
     if (!r)
         return;
+    pack_set_free(r->packs);
     index_set_free(r->index);
     sealer_free(r->sealer);
     for (size_t i = 0; i < r->n_formats; i++)
@@ -249,7 +251,9 @@ void repo_free(struct repo *r)
     free(r->username);
     free(r->hostname);
     free(r->cache_dir);
+    free(r->damaged);
     blobs_free(r->blobs);
+    pthread_mutex_destroy(&r->damaged_lock);
     pthread_mutex_destroy(&r->fresh_lock);
     pthread_rwlock_destroy(&r->sessions_lock);
     free(r);

@@ -97,6 +97,17 @@ bool repo_reads_in_pieces(struct repo *r);
 int repo_find(struct repo *r, const struct content_id *id, struct index_entry *ret, struct err *e);
 
 /*
+ * Lists the packs that exist (again, if called twice). From then on a content whose pack is gone or too short counts as
+ * missing for repo_has() and session_has(), and session_put() stores it again, as with one that could not be read since
+ * the repository was opened. Without it the index is believed, as
+ * stock clients do. Not while other threads use the repository. A table of 24 bytes a pack in the cache directory.
+ */
+int repo_list_packs(struct repo *r, struct err *e);
+/* Whether a content exists: an index or the open session has it, it is not deleted, and its pack is there as far as
+ * packs were listed. 1, 0, or an error. Thread-safe. */
+int repo_has(struct repo *r, const struct content_id *id, struct err *e);
+
+/*
  * Reads the plaintext of a content whose entry is known (repo_find()) into out (cap >= entry->length, else -ERANGE);
  * returns its length. `stored`: the sealed bytes if the caller has fetched them (entry->packed of them), NULL to fetch.
  * Pack missing or short, authentication or length wrong: ERR_DAMAGE naming content, pack and range. `check_hash`: also

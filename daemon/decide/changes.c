@@ -214,7 +214,7 @@ void changes_used(struct decide *d, struct operation *op)
     } else if (op->base[0] && !x->used) {
         const bool wrong = x->distrusted;
         char *why = strdup(x->why);
-        read_fully(op, wrong ? FULL_MISMATCH : FULL_PARENT_UNFIT, why ? why : "");
+        read_fully(op, wrong ? FULL_MISMATCH : x->failed ? FULL_FAILED : FULL_PARENT_UNFIT, why ? why : "");
         free(why);
         plan_log(d, wrong ? LOG_LVL_ERROR : LOG_LVL_INFO, "%s: all data was read (%s): %s", operation_label(op),
                  full_reason_name(op->full_reason), op->full_why);

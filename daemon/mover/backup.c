@@ -264,6 +264,9 @@ static int open_all(struct run *x, struct err *e)
         rc = hints_new(&x->hints, x->repo, e);
     if (rc == 0)
         rc = find_parents(x, e);
+    /* What is taken over without being read must exist, and a full read that was asked for mends what does not. */
+    if (rc == 0 && (x->o->incremental || x->o->no_parent))
+        rc = repo_list_packs(x->repo, e);
     if (rc == 0)
         rc = open_incremental(x, e);
     if (rc == 0)
@@ -538,7 +541,8 @@ static bool should_read_all(struct run *x, int rc, const struct err *e)
 {
     if (rc >= 0 || rc == -ECANCELED || !x->inc.unchanged)
         return false;
-    if (!x->ret->distrusted && !unchanged_is_broken(x->inc.unchanged) && e->cls != ERR_DAMAGE && e->cls != ERR_SOURCE)
+    if (!x->ret->distrusted && !unchanged_is_broken(x->inc.unchanged) && e->cls != ERR_DAMAGE &&
+        e->cls != ERR_NOT_FOUND && e->cls != ERR_SOURCE)
         return false;
     snprintf(x->ret->fallback, sizeof x->ret->fallback, "%.*s", (int)sizeof x->ret->fallback - 1, e->msg);
     log_warning("%s: the whole volume is read: %s", x->info->path, e->msg);
@@ -573,6 +577,8 @@ static int run_once(struct repo *r, struct source *src, const struct backup_opts
     if (rc == 0)
         rc = run_move(&x, e);
     *again = should_read_all(&x, rc, e);
+    if (*again && unchanged_is_broken(x.inc.unchanged))
+        incremental_find_damage(&x.inc, r);
     if (rc < 0 && rc != -ECANCELED)
         save_progress(&x);
     fill_result(&x, began);

@@ -43,20 +43,23 @@ bool hints_any(const struct hints *h)
     return h->at < h->n;
 }
 
+size_t hints_walk_memory(struct repo *r, const struct object_id *image, size_t longest)
+{
+    struct index_entry x;
+    if (!image->indirection)
+        return 0;
+    const size_t top = repo_find(r, &image->content, &x, NULL) == 0 ? x.length : longest;
+    return top + (size_t)(image->indirection - 1) * longest + ((size_t)1 << 20);
+}
+
 size_t hints_memory(const struct hints *h, size_t longest)
 {
     size_t most = 0;
     for (unsigned i = 0; i < h->n; i++) {
-        const struct object_id *o = &h->parents[i];
-        if (!o->indirection)
-            continue;
-        struct index_entry x;
-        size_t top = repo_find(h->repo, &o->content, &x, NULL) == 0 ? x.length : longest;
-        size_t sum = top + (size_t)(o->indirection - 1) * longest;
-        if (sum > most)
-            most = sum;
+        const size_t n = hints_walk_memory(h->repo, &h->parents[i], longest);
+        most = n > most ? n : most;
     }
-    return most ? most + ((size_t)1 << 20) : 0;
+    return most;
 }
 
 /* Ends the walk of the current parent; the next one follows. */

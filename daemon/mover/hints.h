@@ -35,6 +35,8 @@ bool hints_any(const struct hints *h);
 
 /* Bytes that walking the parents takes at most (one parent is walked at a time, one document per level is held). */
 size_t hints_memory(const struct hints *h, size_t longest);
+/* The same for one walk over an image. */
+size_t hints_walk_memory(struct repo *r, const struct object_id *image, size_t longest);
 
 /* The parent's chunk that begins at `pos`. Positions never decrease. Unreadable parents are skipped with a warning:
  * hints are optional. */

@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define CONTENT_BYTES_MAX ((size_t)1 << 28) /* the format's limit (section 8.2) */
+
 static int refuse(struct incremental *x, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* Everything is read: that is no error. */
@@ -95,18 +97,18 @@ void incremental_close(struct incremental *x)
     x->changes = NULL;
 }
 
-/* Whether the index has each content of one level of an object: documents, or at last its data. */
+/* Whether each content of one level of an object exists: documents, or at last its data. An error counts as no: the run
+ * will meet it. */
 static bool level_is_there(struct repo *r, const struct object_id *level)
 {
     struct object_parts *parts CLEANUP(object_parts_freep) = NULL;
     struct object_part part;
     struct content_id last = {.len = 0};
-    struct index_entry entry;
     int rc = object_parts_open(&parts, r, level, NULL);
     while (rc >= 0 && (rc = object_parts_next(parts, &part, NULL)) > 0) {
         if (content_id_equal(&part.id.content, &last)) /* zeros, mostly */
             continue;
-        if (repo_find(r, &part.id.content, &entry, NULL) < 0 || entry.deleted)
+        if (repo_has(r, &part.id.content, NULL) <= 0)
             return false;
         last = part.id.content;
     }
@@ -124,6 +126,24 @@ bool incremental_is_same(const struct incremental *x, struct repo *r, uint64_t s
             return false;
     }
     return true;
+}
+
+void incremental_find_damage(const struct incremental *x, struct repo *r)
+{
+    struct content_reader *c CLEANUP(content_reader_freep) = NULL;
+    if (content_reader_new(&c, r, NULL) < 0)
+        return;
+    for (unsigned level = 0; level < x->image.indirection; level++) {
+        struct object_parts *parts CLEANUP(object_parts_freep) = NULL;
+        struct object_part part;
+        struct object_id o = x->image;
+        o.indirection = (uint8_t)level;
+        int rc = object_parts_open(&parts, r, &o, NULL);
+        while (rc >= 0 && object_parts_next(parts, &part, NULL) > 0) {
+            uint8_t *data CLEANUP_FREE = NULL;
+            content_get(c, &part.id.content, &data, CONTENT_BYTES_MAX, NULL);
+        }
+    }
 }
 
 uint64_t incremental_memory(const struct incremental *x, const struct splitter *splitter)

@@ -28,9 +28,13 @@ int incremental_open(struct incremental *x, struct repo *r, const struct backup_
                      const struct splitter *splitter, uint64_t section, uint64_t size, struct err *e);
 void incremental_close(struct incremental *x);
 
-/* Whether nothing at all has changed, and each content of the parent's image is in the index: it is the new one. What
- * is no longer there is read and stored again. */
+/* Whether nothing at all has changed, and each content of the parent's image is in the index and in a pack that exists:
+ * it is the new one. What is no longer there is read and stored again. */
 bool incremental_is_same(const struct incremental *x, struct repo *r, uint64_t size);
+
+/* The parent's chunk list has turned out to be damaged: reads all of its documents that can be found, so that those
+ * that are damaged are stored again and not taken for existing. */
+void incremental_find_damage(const struct incremental *x, struct repo *r);
 
 /* Memory that it takes besides the pipeline's, including a sample (sample.h). */
 uint64_t incremental_memory(const struct incremental *x, const struct splitter *splitter);

@@ -315,9 +315,10 @@ static bool usable_hint(struct pipeline *p, uint64_t left, struct hint *h)
 static int chunk_clone(struct pipeline *p, uint64_t left, struct err *e)
 {
     struct hint h;
-    if (!unchanged_at(p->s.unchanged, &p->s.splitter, p->front, left, &h) || h.id.len != hasher_size(p->hasher))
-        return 0;
-    int rc = session_has(p->s.session, &h.id, e);
+    int rc = unchanged_at(p->s.unchanged, &p->s.splitter, p->front, left, &h, e);
+    if (rc <= 0 || h.id.len != hasher_size(p->hasher))
+        return rc < 0 ? rc : 0;
+    rc = session_has(p->s.session, &h.id, e); /* also what was deleted during the run is read */
     if (rc <= 0)
         return rc;
     struct chunk *c = slot_take(p);
@@ -334,16 +335,18 @@ static int chunk_clone(struct pipeline *p, uint64_t left, struct err *e)
 }
 
 /* Bytes from `front` on that were zeros in the parent and have not changed are known to be zeros, too. */
-static void zeros_keep(struct pipeline *p, uint64_t end)
+static int zeros_keep(struct pipeline *p, uint64_t end, struct err *e)
 {
     struct content_id *zero = &p->shortest_zero;
     if (!zero->len) {
         hasher_digest(p->hasher, zeros_data(p->zeros), p->s.splitter.min, zero->hash);
         zero->len = (uint8_t)hasher_size(p->hasher);
     }
-    const uint64_t to = unchanged_zeros(p->s.unchanged, &p->s.splitter, zero, p->front, end);
-    if (to > p->front && to > p->zero_end)
+    uint64_t to;
+    int rc = unchanged_zeros(p->s.unchanged, &p->s.splitter, zero, p->front, end, &to, e);
+    if (rc == 0 && to > p->front && to > p->zero_end)
         p->zero_end = to;
+    return rc;
 }
 
 /*
@@ -380,7 +383,9 @@ static int chunk_find(struct pipeline *p, struct err *e)
         int rc = chunk_clone(p, left, e);
         if (rc != 0)
             return rc < 0 ? rc : 0;
-        zeros_keep(p, end);
+        rc = zeros_keep(p, end, e);
+        if (rc < 0)
+            return rc;
     }
     uint64_t zeros = known_zeros(p, end);
     struct view v = {0};

@@ -19,7 +19,7 @@ struct unchanged {
     _Atomic bool broken;
 
     /* the pipeline's thread */
-    struct hints *hints;
+    struct walk chunks;
     size_t chunk_cursor;
     struct walk zeros;
     size_t zero_cursor;
@@ -40,12 +40,6 @@ int unchanged_new(struct unchanged **ret, struct repo *r, const struct object_id
     u->parent_size = parent_size;
     u->size = size;
     u->changes = changes;
-    int rc = hints_new(&u->hints, r, e);
-    if (rc < 0) {
-        unchanged_free(u);
-        return rc;
-    }
-    hints_add(u->hints, image);
     *ret = u;
     return 0;
 }
@@ -54,7 +48,7 @@ void unchanged_free(struct unchanged *u)
 {
     if (!u)
         return;
-    hints_free(u->hints);
+    object_parts_free(u->chunks.parts);
     object_parts_free(u->ranges.parts);
     object_parts_free(u->zeros.parts);
     free(u);
@@ -62,25 +56,12 @@ void unchanged_free(struct unchanged *u)
 
 size_t unchanged_memory(const struct unchanged *u, size_t longest)
 {
-    return 3 * hints_memory(u->hints, longest);
+    return 3 * hints_walk_memory(u->repo, &u->image, longest);
 }
 
 bool unchanged_is_broken(const struct unchanged *u)
 {
     return atomic_load(&u->broken);
-}
-
-bool unchanged_at(struct unchanged *u, const struct splitter *s, uint64_t pos, uint64_t left, struct hint *ret)
-{
-    if (!hints_at(u->hints, pos, ret))
-        return false;
-    if (ret->len == 0 || ret->len > left || ret->len > s->max || ret->id.prefix)
-        return false;
-    /* An end is no cut, unless the section ends here too. */
-    if (ret->len < left && (ret->end || ret->len < s->min))
-        return false;
-    struct change x;
-    return !changes_after(u->changes, &u->chunk_cursor, pos, &x) || x.start >= pos + ret->len;
 }
 
 /* Moves a walk to the part of the parent that contains `pos`. */
@@ -103,25 +84,63 @@ static int part_at(struct unchanged *u, struct walk *w, uint64_t pos, struct err
     return rc;
 }
 
-uint64_t unchanged_zeros(struct unchanged *u, const struct splitter *s, const struct content_id *zero, uint64_t pos,
-                         uint64_t limit)
+/* The part of the parent that contains `pos`, or the error that makes its list useless. */
+static int part_find(struct unchanged *u, struct walk *w, uint64_t pos, struct err *e)
+{
+    int rc = part_at(u, w, pos, e);
+    if (rc == 0)
+        return 0;
+    atomic_store(&u->broken, true);
+    return err_wrap(e, "cannot read the chunk list of the parent snapshot");
+}
+
+int unchanged_at(struct unchanged *u, const struct splitter *s, uint64_t pos, uint64_t left, struct hint *ret,
+                 struct err *e)
+{
+    struct change x;
+    if (pos >= u->parent_size)
+        return 0;
+    int rc = part_find(u, &u->chunks, pos, e);
+    if (rc < 0)
+        return rc;
+    const struct object_part *p = &u->chunks.part;
+    const bool end = p->start + p->len >= u->parent_size;
+    if (p->start != pos || p->len > left || p->len > s->max || p->id.indirection || p->id.compressed ||
+        p->id.content.prefix)
+        return 0;
+    /* An end is no cut, unless the section ends here too. */
+    if (p->len < left && (end || p->len < s->min))
+        return 0;
+    if (changes_after(u->changes, &u->chunk_cursor, pos, &x) && x.start < pos + p->len)
+        return 0;
+    *ret = (struct hint){.len = p->len, .id = p->id.content, .end = end};
+    return 1;
+}
+
+int unchanged_zeros(struct unchanged *u, const struct splitter *s, const struct content_id *zero, uint64_t pos,
+                    uint64_t limit, uint64_t *ret, struct err *e)
 {
     struct change x = {UINT64_MAX, 0};
+    *ret = pos;
     if (pos >= u->parent_size)
-        return pos;
+        return 0;
     changes_after(u->changes, &u->zero_cursor, pos, &x);
     uint64_t end = pos;
     if (limit > u->parent_size)
         limit = u->parent_size;
     if (limit > x.start)
         limit = x.start;
-    while (end < limit && part_at(u, &u->zeros, end, NULL) == 0) {
+    while (end < limit) {
+        int rc = part_find(u, &u->zeros, end, e);
+        if (rc < 0)
+            return rc;
         const struct object_part *p = &u->zeros.part;
         if (p->len != s->min || p->id.indirection || p->id.compressed || !content_id_equal(&p->id.content, zero))
             break;
         end = p->start + p->len;
     }
-    return end < limit || limit < pos ? end : limit;
+    *ret = end < limit || limit < pos ? end : limit;
+    return 0;
 }
 
 int unchanged_range(uint64_t pos, struct extent *ret, void *unchanged, struct err *e)
@@ -132,14 +151,12 @@ int unchanged_range(uint64_t pos, struct extent *ret, void *unchanged, struct er
         return 0;
     const uint64_t last = (u->size - x.start < x.len ? u->size : x.start + x.len) - 1;
     const uint64_t common = u->parent_size < u->size ? u->parent_size : u->size;
-    int rc = part_at(u, &u->ranges, x.start < common ? x.start : common - 1, e);
+    int rc = part_find(u, &u->ranges, x.start < common ? x.start : common - 1, e);
     uint64_t start = u->ranges.part.start < x.start ? u->ranges.part.start : x.start;
     if (rc == 0)
-        rc = part_at(u, &u->ranges, last < common ? last : common - 1, e);
-    if (rc < 0) {
-        atomic_store(&u->broken, true);
-        return err_wrap(e, "cannot read the chunk list of the parent snapshot");
-    }
+        rc = part_find(u, &u->ranges, last < common ? last : common - 1, e);
+    if (rc < 0)
+        return rc;
     uint64_t end = last < common ? u->ranges.part.start + u->ranges.part.len : u->size;
     *ret = (struct extent){.start = start, .len = (end < u->size ? end : u->size) - start};
     return 1;

@@ -37,17 +37,19 @@ static inline void unchanged_freep(struct unchanged **u)
 size_t unchanged_memory(const struct unchanged *u, size_t longest);
 
 /* The parent's chunk at `pos`, which the new image has too: its end lies `left` bytes or less behind pos, where the
- * section ends. One thread (the pipeline's); positions never decrease. */
-bool unchanged_at(struct unchanged *u, const struct splitter *s, uint64_t pos, uint64_t left, struct hint *ret);
+ * section ends. 1; 0: there is none; or an error: the parent's table cannot be read. One thread (the pipeline's);
+ * positions never decrease. */
+int unchanged_at(struct unchanged *u, const struct splitter *s, uint64_t pos, uint64_t left, struct hint *ret,
+                 struct err *e);
 
 /*
- * The end of the bytes from `pos` on, at most `limit`, that are zeros in the parent (chunks of the splitter's shortest
- * length with the id `zero`) and have not changed; `pos` if there are none. Behind a change in a long range of zeros
- * all cuts are at other places than the parent's, but nothing has to be read there. Same thread and order as
- * unchanged_at().
+ * *ret: the end of the bytes from `pos` on, at most `limit`, that are zeros in the parent (chunks of the splitter's
+ * shortest length with the id `zero`) and have not changed; `pos` if there are none. Behind a change in a long range of
+ * zeros all cuts are at other places than the parent's, but nothing has to be read there. 0, or an error: the parent's
+ * table cannot be read. Same thread and order as unchanged_at().
  */
-uint64_t unchanged_zeros(struct unchanged *u, const struct splitter *s, const struct content_id *zero, uint64_t pos,
-                         uint64_t limit);
+int unchanged_zeros(struct unchanged *u, const struct splitter *s, const struct content_id *zero, uint64_t pos,
+                    uint64_t limit, uint64_t *ret, struct err *e);
 
 /* reader_opts.range: the chunks of the parent that contain changes. One thread (the reader's). */
 int unchanged_range(uint64_t pos, struct extent *ret, void *unchanged, struct err *e);

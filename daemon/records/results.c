@@ -34,6 +34,7 @@ static const struct field_desc mover_incremental_table[] = {
     THERE(there),
     BOOL(used, ALWAYS),
     BOOL(distrusted, .about = "the list was wrong"),
+    BOOL(failed, .about = "the list could not be used at all"),
     SIZE(changed, "changedBytes", .about = "in the list"),
     SIZE(cloned, "clonedBytes", .about = "taken over from the parent"),
     SIZE(sampled, "sampledBytes", .about = "of these, read and compared"),

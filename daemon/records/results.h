@@ -28,6 +28,7 @@ struct plugin_failure {
 /* Of a backup that was given a list of changes. */
 struct mover_incremental {
     bool there, used, distrusted;     /* the list was wrong */
+    bool failed;                      /* the list could not be used at all */
     int64_t changed, cloned, sampled; /* bytes: in the list, taken over, compared */
     char *why;                        /* everything was read; "" if not */
     json_t *unknown;

@@ -25,7 +25,8 @@ struct rig {
     sd_event *loop;
     struct movers *m;
     struct mover_limits limits;
-    bool no_go; /* do not say "go" when it is ready */
+    bool no_go;     /* do not say "go" when it is ready */
+    int changes_fd; /* goes with the job; 0: none */
     int64_t go_timeout_s, stall_timeout_s, grace_s, max_duration_s;
     /* what was heard */
     unsigned ready, started, progress, ended;
@@ -179,6 +180,7 @@ static inline int rig_start(struct rig *r, const char *operation, const char *ki
                                  .kind = kind,
                                  .job = job,
                                  .device_fd = fd,
+                                 .changes_fd = r->changes_fd,
                                  .password = password,
                                  .limits = &r->limits,
                                  .times = {.go_timeout_s = r->go_timeout_s,

@@ -549,6 +549,24 @@ static int find_pack(const char *path, const struct stat *st, int type, struct F
     return 0;
 }
 
+/* Damages a content where it is stored. */
+static void content_damage(struct repo *r, const char *name, const struct content_id *id)
+{
+    struct err e = ERR_INIT;
+    struct index_entry x;
+    assert_ok(repo_find(r, id, &x, &e), &e);
+    snprintf(pack_tail, sizeof pack_tail, "%s", x.pack + 8);
+    pack_path[0] = '\0';
+    assert_int_equal(nftw(path_of(name), find_pack, 16, FTW_PHYS), 0);
+    assert_true(pack_path[0]);
+    uint8_t byte;
+    int fd = open(pack_path, O_RDWR | O_CLOEXEC);
+    assert_true(fd >= 0 && pread(fd, &byte, 1, x.offset + x.packed / 2) == 1);
+    byte ^= 1;
+    assert_int_equal(pwrite(fd, &byte, 1, x.offset + x.packed / 2), 1);
+    close(fd);
+}
+
 /* The list of the parent's chunks cannot be read: the whole volume is. */
 static void a_chunk_list_that_is_damaged(void **state)
 {
@@ -560,20 +578,7 @@ static void a_chunk_list_that_is_damaged(void **state)
     struct backup_opts o = opts_for("list");
     struct backup_result a = check_image(r, &m, &o, false);
     assert_true(a.image.indirection > 0);
-    struct err e = ERR_INIT;
-    struct index_entry x;
-    assert_ok(repo_find(r, &a.image.content, &x, &e), &e);
-    snprintf(pack_tail, sizeof pack_tail, "%s", x.pack + 8);
-    pack_path[0] = '\0';
-    assert_int_equal(nftw(path_of("list"), find_pack, 16, FTW_PHYS), 0);
-    assert_true(pack_path[0]);
-    uint8_t byte;
-    int fd = open(pack_path, O_RDWR | O_CLOEXEC);
-    assert_true(fd >= 0 && pread(fd, &byte, 1, x.offset + x.packed / 2) == 1);
-    byte ^= 1;
-    assert_int_equal(pwrite(fd, &byte, 1, x.offset + x.packed / 2), 1);
-    close(fd);
-
+    content_damage(r, "list", &a.image.content);
     struct changes *CLEANUP(changes_freep) c = no_changes();
     m.p[5 * MIB] ^= 1;
     add(c, 5 * MIB, 1);
@@ -632,6 +637,186 @@ static void contents_that_are_gone(void **state)
     }
 }
 
+/* Packs of the repository "lost": how many there are; removed, or cut short. */
+enum pack_fate { PACK_COUNT, PACK_REMOVE, PACK_CUT };
+static enum pack_fate fate;
+static unsigned n_packs;
+static int data_pack(const char *path, const struct stat *st, int type, struct FTW *f)
+{
+    const char *name = path + strlen(path_of("lost"));
+    (void)f;
+    if (type != FTW_F || strncmp(name, "/p", 2) != 0)
+        return 0;
+    n_packs++;
+    return fate == PACK_REMOVE ? unlink(path) : fate == PACK_CUT ? truncate(path, st->st_size / 2) : 0;
+}
+static void packs_meet(enum pack_fate f)
+{
+    fate = f;
+    n_packs = 0;
+    assert_int_equal(nftw(path_of("lost"), data_pack, 16, FTW_PHYS), 0);
+    assert_true(n_packs > 0);
+}
+
+static void remove_lost(void)
+{
+    assert_int_equal(nftw(path_of("lost"), remove_one, 16, FTW_DEPTH | FTW_PHYS), 0);
+}
+
+/* The index lists contents of which nothing is stored any more: whether something has changed or not, or a full read is
+ * asked for, they are read and stored again. check_image() reads all of the result. */
+static void packs_that_are_gone(void **state)
+{
+    (void)state;
+    struct image CLEANUP(free_image) m = mixed_image(9 * MIB + 5, 51);
+    const struct backup_opts o = opts_for("lost");
+    for (unsigned k = 0; k < 6; k++) {
+        struct backup_result a, b;
+        {
+            struct repo *CLEANUP(repo_freep) r = new_repo("lost", NULL);
+            a = check_image(r, &m, &o, true);
+        }
+        packs_meet(k % 2 ? PACK_CUT : PACK_REMOVE);
+        struct repo *CLEANUP(repo_freep) r = open_repo("lost");
+        if (k / 2 < 2) {
+            struct changes *CLEANUP(changes_freep) c = no_changes();
+            if (k / 2 == 1) {
+                m.p[100] ^= 1;
+                add(c, 100, 1);
+            }
+            changes_finish(c);
+            b = check_incremental(r, &m, &o, a.manifest_id, c, 0, true);
+        } else {
+            struct backup_opts full = o;
+            full.no_parent = true;
+            b = check_image(r, &m, &full, true);
+        }
+        if (k / 2 != 1)
+            assert_true(object_id_equal(&a.image, &b.image));
+        assert_true(b.new_bytes > m.len / 8);
+        /* And the next one takes over what is there now. */
+        struct changes *CLEANUP(changes_freep) none = no_changes();
+        changes_finish(none);
+        struct repo *CLEANUP(repo_freep) next = open_repo("lost");
+        a = check_incremental(next, &m, &o, b.manifest_id, none, 0, true);
+        assert_int_equal(a.read_bytes, 0);
+        assert_true(a.incremental);
+        remove_lost();
+    }
+}
+
+/* Deletes the contents of the parent's second half, as another client's maintenance does, while the first changed range
+ * is read: the chunks behind it have not been taken over yet. */
+static struct repo *mid_repo;
+static struct object_id mid_image;
+static uint64_t mid_from;
+static unsigned mid_n;
+static void delete_contents(void)
+{
+    struct err e = ERR_INIT;
+    struct session *CLEANUP(session_freep) s = NULL;
+    struct object_parts *CLEANUP(object_parts_freep) p = NULL;
+    struct object_part part;
+    const struct session_opts so = {.no_adopt = true};
+    assert_ok(session_new(&s, mid_repo, &so, &e), &e);
+    assert_ok(object_parts_open(&p, mid_repo, &mid_image, &e), &e);
+    int rc;
+    while ((rc = object_parts_next(p, &part, &e)) > 0)
+        if (part.start > mid_from) {
+            assert_ok(session_delete_content(s, &part.id.content, &e), &e);
+            mid_n++;
+        }
+    assert_ok(rc, &e);
+    assert_ok(session_flush(s, &e), &e);
+}
+
+static void contents_deleted_in_the_middle(void **state)
+{
+    (void)state;
+    struct repo *CLEANUP(repo_freep) r = new_repo("middle", NULL);
+    struct image CLEANUP(free_image) m = {malloc(24 * MIB), 24 * MIB};
+    assert_non_null(m.p);
+    fill_random(m.p, m.len, 61);
+    struct backup_opts o = opts_for("middle");
+    struct backup_result a = check_image(r, &m, &o, false);
+    struct changes *CLEANUP(changes_freep) c = no_changes();
+    m.p[MIB] ^= 1;
+    add(c, MIB, 1);
+    changes_finish(c);
+    o.no_uring = true;
+    mid_repo = r;
+    mid_image = a.image;
+    mid_from = 12 * MIB;
+    before_first_read = delete_contents;
+    struct backup_result b = check_incremental(r, &m, &o, a.manifest_id, c, 0, false);
+    assert_null(before_first_read);
+    assert_true(mid_n > 10);
+    assert_true(b.incremental);
+    assert_true(b.cloned_bytes > 8 * MIB);
+    assert_true(b.cloned_bytes < 14 * MIB);
+    assert_true(b.new_bytes > 11 * MIB);
+    struct err e = ERR_INIT;
+    struct object_parts *CLEANUP(object_parts_freep) p = NULL;
+    struct object_part part;
+    assert_ok(object_parts_open(&p, r, &b.image, &e), &e);
+    while (object_parts_next(p, &part, &e) > 0)
+        assert_int_equal(repo_has(r, &part.id.content, &e), 1);
+}
+
+/* The parent's chunk list is several contents long: all but its first is damaged while the first changed range is read.
+ */
+static void damage_rest_of_list(void)
+{
+    struct err e = ERR_INIT;
+    struct object_id list = mid_image;
+    struct object_parts *CLEANUP(object_parts_freep) p = NULL;
+    struct object_part part;
+    list.indirection--;
+    assert_ok(object_parts_open(&p, mid_repo, &list, &e), &e);
+    while (object_parts_next(p, &part, &e) > 0)
+        if (part.start > 0) {
+            content_damage(mid_repo, "breaks", &part.id.content);
+            mid_n++;
+        }
+}
+
+static void a_chunk_list_that_breaks_in_the_middle(void **state)
+{
+    (void)state;
+    if (SANITIZED)
+        skip();
+    struct image CLEANUP(free_image) m = {calloc(1, 700 * MIB), 700 * MIB};
+    assert_non_null(m.p);
+    for (unsigned i = 0; i < 100; i++)
+        fill_random(m.p + i * 7 * MIB, 5000, i + 1);
+    struct backup_opts o = opts_for("breaks");
+    o.no_uring = true;
+    for (unsigned where = 0; where < 2; where++) { /* the pipeline or the reader meets it */
+        struct repo *CLEANUP(repo_freep) r = new_repo("breaks", NULL);
+        struct backup_result a = check_image(r, &m, &o, true);
+        assert_true(a.image.indirection > 1);
+        mid_repo = r;
+        mid_image = a.image;
+        mid_n = 0;
+        struct changes *CLEANUP(changes_freep) c = no_changes();
+        m.p[MIB] ^= 1;
+        add(c, MIB, 1);
+        if (where) {
+            m.p[690 * MIB] ^= 1;
+            add(c, 690 * MIB, 1);
+        }
+        changes_finish(c);
+        before_first_read = damage_rest_of_list;
+        struct backup_result b = check_incremental(r, &m, &o, a.manifest_id, c, 0, true);
+        assert_true(mid_n > 0);
+        assert_false(b.incremental);
+        assert_int_equal(b.cloned_bytes, 0);
+        if (!strstr(b.fallback, "chunk list of the parent"))
+            fail_msg("%s", b.fallback);
+        assert_int_equal(nftw(path_of("breaks"), remove_one, 16, FTW_DEPTH | FTW_PHYS), 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -642,6 +827,9 @@ int main(void)
         cmocka_unit_test(a_read_apart_that_fails),
         cmocka_unit_test(a_chunk_list_that_is_damaged),
         cmocka_unit_test(contents_that_are_gone),
+        cmocka_unit_test(packs_that_are_gone),
+        cmocka_unit_test(contents_deleted_in_the_middle),
+        cmocka_unit_test(a_chunk_list_that_breaks_in_the_middle),
         cmocka_unit_test(nothing_changed),
         cmocka_unit_test(what_is_read_of_changes_is_what_a_full_read_makes),
         cmocka_unit_test(cuts_that_vanish),

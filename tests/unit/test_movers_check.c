@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* test_movers_check.c - what a snapshot must be before a native snapshot is pruned for it (RS-18), or it is deleted */
+/* test_movers_check.c - what a snapshot must be before a native snapshot is pruned for it (RS-18), or it is deleted;
+ * and lists of changes that are none */
 #include "tests/unit/movers-job.h"
 
+#include <sys/mman.h>
 #include <sys/wait.h>
 
 static json_t *answer(struct rig *r)
@@ -164,9 +166,58 @@ static void what_another_operation_wrote_is_not_deleted(void **state)
     rig_free(&r);
 }
 
+/* A list of changes that cannot be used, whatever is wrong with it: all is read, and the reason is in the result. */
+static void test_unusable_lists(void **state)
+{
+    struct rig r;
+    (void)state;
+    rig_new(&r, NULL);
+    make_repo(&r);
+    const size_t len = 2 * MIB;
+    int src = make_file(&r, "image", len, 3);
+    static const struct {
+        bool there, sealed, empty;
+        const char *why;
+    } lists[] = {{false, false, false, "no sealed list of changes"},
+                 {true, false, false, "no sealed list of changes"},
+                 {true, true, true, "no sealed list of changes"},
+                 {true, true, false, "list of changed ranges"}};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "up-list-%zu.vol-1", i);
+        r.changes_fd = 0;
+        if (lists[i].there) {
+            r.changes_fd = memfd_create("changes", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+            assert_true(r.changes_fd > 0);
+            if (!lists[i].empty)
+                assert_int_equal(pwrite(r.changes_fd, "this is no list of ranges", 25, 0), 25);
+            if (lists[i].sealed)
+                assert_int_equal(fcntl(r.changes_fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW), 0);
+        }
+        json_t *j = backup_job(&r, name, len);
+        json_object_set_new(j, "incremental",
+                            json_pack("{s:s, s:s, s:s}", "parent", "0123456789abcdef0123456789abcdef", "change_id", "x",
+                                      "source", "reflink"));
+        run(&r, name, "backup", j, src);
+        assert_outcome(&r, MOVER_OK);
+        const json_t *x = json_object_get(r.result, "incremental");
+        assert_true(json_is_false(json_object_get(x, "used")));
+        assert_true(json_is_true(json_object_get(x, "failed")));
+        if (!strstr(text_of(x, "why"), lists[i].why))
+            fail_msg("\"%s\" is not in \"%s\"", lists[i].why, text_of(x, "why"));
+        assert_int_equal(number_of(r.result, "totalBytes"), len);
+        if (r.changes_fd > 0)
+            close(r.changes_fd);
+    }
+    r.changes_fd = 0;
+    close(src);
+    rig_free(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_unusable_lists),
         cmocka_unit_test(a_snapshot_is_compared_and_read),
         cmocka_unit_test(a_scan_comes_in_pages),
         cmocka_unit_test(what_another_operation_wrote_is_not_deleted),

@@ -47,7 +47,8 @@ static void set_number(json_t *o, const char *name, uint64_t n)
     json_object_set_new(o, name, json_integer((json_int_t)n));
 }
 
-static void fill_result(json_t *o, const struct job *j, const struct snapshot_source *as, const struct backup_result *b)
+static void fill_result(json_t *o, const struct job *j, const struct snapshot_source *as, const struct backup_result *b,
+                        bool list_failed)
 {
     char image[OBJECT_ID_TEXT] = "", source[sizeof *as + 8];
     if (b->image.content.len)
@@ -93,10 +94,10 @@ static void fill_result(json_t *o, const struct job *j, const struct snapshot_so
     json_object_set_new(o, "fallbackReason", b->reader.fallback[0] ? json_string(b->reader.fallback) : json_null());
     if (j->parent)
         json_object_set_new(o, "incremental",
-                            json_pack("{s:b, s:b, s:I, s:I, s:I, s:s}", "used", (int)b->incremental, "distrusted",
-                                      (int)b->distrusted, "changedBytes", (json_int_t)b->changed_bytes, "clonedBytes",
-                                      (json_int_t)b->cloned_bytes, "sampledBytes", (json_int_t)b->sampled_bytes, "why",
-                                      b->fallback));
+                            json_pack("{s:b, s:b, s:b, s:I, s:I, s:I, s:s}", "used", (int)b->incremental, "distrusted",
+                                      (int)b->distrusted, "failed", (int)list_failed, "changedBytes",
+                                      (json_int_t)b->changed_bytes, "clonedBytes", (json_int_t)b->cloned_bytes,
+                                      "sampledBytes", (json_int_t)b->sampled_bytes, "why", b->fallback));
     json_object_set_new(o, "reader",
                         json_pack("{s:b, s:b, s:b, s:i, s:I}", "ioUring", (int)b->reader.uring, "direct",
                                   (int)b->reader.direct, "fixedBuffers", (int)b->reader.fixed_buffers, "inflightMax",
@@ -207,16 +208,18 @@ int run_backup(struct run_context *x, struct repo *r, struct err *e)
                                      .state = j->parent_state,
                                      .sample = (double)j->sample_ppm / 1e6,
                                      .sample_s = (unsigned)j->sample_s};
-    if (j->parent) {
-        rc = list_read(&list, x, e);
-        if (rc < 0)
-            return rc;
+    struct err unread = ERR_INIT; /* a list that cannot be used means a full read, never a failure */
+    if (j->parent && list_read(&list, x, &unread) < 0) {
+        log_warning("%s: the whole volume is read: %s", j->source_name, unread.msg);
+    } else if (j->parent) {
         inc.changes = list;
         b.incremental = &inc;
     }
     struct backup_result result = {0};
     rc = backup_run(r, src, &b, &result, e);
-    fill_result(x->result, j, &b.as, &result);
+    if (unread.cls)
+        snprintf(result.fallback, sizeof result.fallback, "%.*s", (int)sizeof result.fallback - 1, unread.msg);
+    fill_result(x->result, j, &b.as, &result, unread.cls != ERR_NONE);
     backup_result_clear(&result);
     if (rc >= 0 && j->has_keep)
         write_policy(x, r, &b.as);
