@@ -17,6 +17,7 @@
 #include "base/cleanup.h"
 #include "base/json.h"
 #include "base/time.h"
+#include "daemon/answers/answers.h"
 #include "daemon/control/control.h"
 #include "daemon/engine/engine-impl.h"
 #include "daemon/movers/movers.h"
@@ -156,7 +157,7 @@ static json_t *one_volume(unsigned i)
     return volume_to_json(&v);
 }
 
-static json_t *answer_volumes(const json_t *in)
+static json_t *volumes_answer(const json_t *in)
 {
     json_t *classes = json_array();
     const json_t *q, *name;
@@ -217,7 +218,7 @@ static json_t *answer_expose(void)
 static json_t *answer(step_fn *fn, const json_t *in)
 {
     if (fn == step_volumes)
-        return answer_volumes(in);
+        return volumes_answer(in);
     if (fn == step_snapshot)
         return answer_snapshot(in);
     if (fn == step_expose)
@@ -591,6 +592,44 @@ static void loop_for(double seconds)
         iterate(50000);
 }
 
+/* ---- answers about a backup that has ended ---- */
+
+static double longest_answer_ms;
+
+static void answered_in(const char *what, json_t *answer, int64_t from)
+{
+    const double ms = (double)(thread_cpu_ns() - from) / 1e6;
+    longest_answer_ms = ms > longest_answer_ms ? ms : longest_answer_ms;
+    if (getenv("VERBOSE"))
+        fprintf(stderr, "%s: %.1f ms, %zu bytes\n", what, ms, json_dumpb(answer, NULL, 0, JSON_COMPACT));
+    json_decref(answer);
+}
+
+static void count_answers(struct engine *g)
+{
+    CLEANUP(backup_clear) struct backup b = ROW_INIT;
+    struct answer_facts f;
+    struct err e = ERR_INIT;
+    json_t *answer = NULL;
+    int64_t from = thread_cpu_ns();
+    if (backup_get(engine_records(g), backup_id, &b, &e) < 0)
+        die(backup_id);
+    answered_in("the end of a wait", engine_backup_json(g, &b, true), from);
+    engine_facts(g, &f);
+    from = thread_cpu_ns();
+    answer_describe(&f, backup_id, &answer, &e);
+    answered_in("describe BACKUP", answer, from);
+    from = thread_cpu_ns();
+    answer_natives(&f, &(struct answer_query){.volume = "", .limit = 500}, &answer, &e);
+    answered_in("native list", answer, from);
+    const struct answer_query q = {
+        .volume = "", .backup = backup_id, .state = "", .since_ns = INT64_MIN, .limit = 1000, .max_bytes = 256 << 10};
+    from = thread_cpu_ns();
+    answer_list(&f, ROW_OPERATION, &q, &answer, &e);
+    answered_in("operations", answer, from);
+    answer_facts_clear(&f);
+}
+
 static int count_completed(const struct operation *op, void *arg)
 {
     *(unsigned *)arg += op->kind == KIND_BACKUP && op->state == OP_COMPLETED;
@@ -656,6 +695,7 @@ static void __attribute__((noreturn)) run(const char *dir, unsigned n, unsigned 
         if (read(ends[0], &x.status, sizeof x.status) != (ssize_t)sizeof x.status)
             die("nobody has measured the status");
     }
+    count_answers(g);
     const struct operation_filter of_run = {.parent = backup_id};
     operation_each(engine_records(g), &of_run, count_completed, &x.completed, NULL);
     _exit(write(report, &x, sizeof x) == (ssize_t)sizeof x ? 0 : 1);

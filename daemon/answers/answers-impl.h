@@ -20,7 +20,6 @@ void put_text(json_t *to, const char *key, const char *text);
 /* Nothing if it is null; if there was none. */
 void put_json(json_t *to, const char *key, json_t *v);
 /* An array, if there are any. */
-void put_structs(json_t *to, const char *key, const struct fields *of, const struct list_of_structs *l);
 void put_error(json_t *to, const struct op_error *e);
 /* Adds a text to an array. */
 void add_text(json_t *list, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -122,8 +122,8 @@ int64_t answer_list_since(bool all, int64_t now_ns);
  * or state is an error. */
 int answer_list(const struct answer_facts *f, enum row_kind k, const struct answer_query *q, json_t **ret,
                 struct err *e);
-/* Newest first; of one volume, "": of all. */
-int answer_natives(const struct answer_facts *f, const char *volume, json_t **ret, struct err *e);
+/* Newest first; of `q` only volume, before and limit. */
+int answer_natives(const struct answer_facts *f, const struct answer_query *q, json_t **ret, struct err *e);
 /* {"jobs": [...]}: last and next runs, and how the last backups ended. */
 json_t *answer_jobs(const struct answer_facts *f);
 /* A backup, operation or native snapshot by its id or what people call it; ERR_NOT_FOUND: maybe a volume. */
@@ -142,6 +142,8 @@ int answer_class_known(const struct answer_facts *f, const char *klass, struct e
  * tried).
  */
 json_t *answer_volumes(const struct answer_facts *f, const char *klass, const json_t *looked, const char *failed);
+/* The same of one volume, by its name or id. */
+json_t *answer_volume(const struct answer_facts *f, const char *what, const json_t *looked, const char *failed);
 
 /* The same of the records alone, in pages by id: those after the id `after` ("": the first ones), at most `limit`. With
  * "more" and "next". */

@@ -23,15 +23,6 @@ void put_error(json_t *to, const struct op_error *e)
         json_object_set_new(to, "error", op_error_to_json(e));
 }
 
-void put_structs(json_t *to, const char *key, const struct fields *of, const struct list_of_structs *l)
-{
-    json_t *list = l->n ? json_array() : NULL;
-    for (unsigned i = 0; i < l->n; i++)
-        json_array_append_new(list, fields_to_json(of, (const char *)l->v + i * of->size));
-    if (list)
-        json_object_set_new(to, key, list);
-}
-
 void put_ns(json_t *to, const char *key, int64_t ns)
 {
     if (ns > 0)

@@ -122,69 +122,49 @@ json_t *natives_of_volume(const struct answer_facts *f, const char *volume_id)
 
 /* ---- the list ---- */
 
-struct native_line {
-    uint64_t seq;
-    json_t *doc;
-};
-struct native_list {
+struct native_page {
     const struct answer_facts *facts;
     const char *volume;
-    struct native_line *line;
-    size_t n, cap;
+    size_t limit;
+    json_t *list;
+    uint64_t last; /* number of the last one */
+    bool more;
 };
 
-static int add_native_line(struct native_list *x, const struct native_row *n, const struct native_facts *f)
+/* 1: the page is full. */
+static int add_native_line(const void *row, void *arg)
 {
-    if (x->n == x->cap) {
-        const size_t cap = x->cap ? 2 * x->cap : 64;
-        struct native_line *more = reallocarray(x->line, cap, sizeof *more);
-        if (!more)
-            return -ENOMEM;
-        x->line = more;
-        x->cap = cap;
+    const struct native_row *n = row;
+    struct native_page *p = arg;
+    CLEANUP_FREE struct native_facts *facts = NULL;
+    size_t count = 0;
+    if (*p->volume && strcmp(p->volume, n->volume_id) != 0 && strcmp(p->volume, n->volume->name) != 0)
+        return 0;
+    if (p->limit && json_array_size(p->list) >= p->limit) {
+        p->more = true;
+        return 1;
     }
     json_t *doc = native_document(n);
-    put_verdict(doc, f);
-    x->line[x->n++] = (struct native_line){n->seq, doc};
-    return 0;
+    if (natives_gather(p->facts->records, n->volume_id, &facts, &count, NULL) >= 0)
+        plan_as_taken(p->facts, n, facts, count);
+    for (size_t i = 0; i < count; i++)
+        if (!strcmp(facts[i].alias, n->id))
+            put_verdict(doc, &facts[i]);
+    p->last = n->seq;
+    return json_array_append_new(p->list, doc) < 0 ? -ENOMEM : 0;
 }
 
-static int list_volume(const struct native_row *const *rows, struct native_facts *f, size_t n, void *arg)
+int answer_natives(const struct answer_facts *f, const struct answer_query *q, json_t **ret, struct err *e)
 {
-    struct native_list *x = arg;
-    const struct native_row *planned = NULL;
-    const char *name = rows[0]->volume->name;
-    if (*x->volume && strcmp(x->volume, rows[0]->volume_id) != 0 && strcmp(x->volume, name) != 0)
-        return 0;
-    for (size_t i = 0; i < n; i++) {
-        if (!same_rules(planned, rows[i]))
-            plan_as_taken(x->facts, planned = rows[i], f, n);
-        if (add_native_line(x, rows[i], &f[i]) < 0)
-            return -ENOMEM;
-    }
-    return 0;
-}
-
-static int newest_first(const void *a, const void *b)
-{
-    const struct native_line *x = a, *y = b;
-    return (x->seq < y->seq) - (x->seq > y->seq);
-}
-
-int answer_natives(const struct answer_facts *f, const char *volume, json_t **ret, struct err *e)
-{
-    struct native_list x = {.facts = f, .volume = volume};
-    json_t *list = json_array();
-    int rc = natives_each(f->records, list_volume, &x, e);
-    if (rc >= 0 && !x.n && *volume)
-        rc = volume_known(f->records, volume, e);
-    if (x.n)
-        qsort(x.line, x.n, sizeof *x.line, newest_first);
-    for (size_t i = 0; i < x.n; i++)
-        json_array_append_new(list, x.line[i].doc);
-    free(x.line);
-    *ret = rc < 0 ? NULL : json_pack("{s:O}", "natives", list);
-    json_decref(list);
+    const struct row_filter newest = {.newest_first = true, .before = q->before};
+    struct native_page p = {.facts = f, .volume = q->volume, .limit = q->limit, .list = json_array()};
+    int rc = row_each(f->records, ROW_NATIVE, &newest, add_native_line, &p, e);
+    if (rc >= 0 && !json_array_size(p.list) && *q->volume)
+        rc = volume_known(f->records, q->volume, e);
+    *ret = rc < 0 ? NULL : json_pack("{s:O, s:b}", "natives", p.list, "more", (int)p.more);
+    json_decref(p.list);
+    if (*ret && p.more)
+        jset_int(*ret, "next", (int64_t)p.last);
     return rc < 0 ? e->cls ? rc : err_nomem(e) : *ret ? 0 : err_nomem(e);
 }
 

@@ -6,7 +6,6 @@
 #include "daemon/records/opaque.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -193,7 +192,8 @@ struct members {
     json_t *retained;             /* native snapshots that stay */
     bool details;                 /* of the operations */
     bool under_way;               /* only these that have not ended, and the first queued ones */
-    unsigned queued;
+    unsigned most;                /* of these, and of operations without a slot */
+    unsigned queued, idle;
     unsigned n, completed, failed, canceled;
     int64_t size, fresh;
     /* progress of the whole */
@@ -235,6 +235,16 @@ static void add_member_progress(struct members *x, const struct operation *op)
     snprintf(x->phase, sizeof x->phase, "%s", p.phase);
 }
 
+/* Those that have a slot are few. */
+static bool is_shown(struct members *x, const struct operation *op)
+{
+    if (!x->under_way)
+        return json_array_size(x->operations) < x->most;
+    if (op->state == OP_QUEUED)
+        return x->queued <= QUEUED_SHOWN;
+    return op->state == OP_EXPOSING || op->state == OP_STARTING || op->state == OP_RUNNING || x->idle++ < x->most;
+}
+
 static int add_member(const struct operation *op, void *arg)
 {
     struct members *x = arg;
@@ -252,16 +262,17 @@ static int add_member(const struct operation *op, void *arg)
     if (kept && json_array_size(x->retained) < 1000)
         json_array_append_new(x->retained, json_string(kept->id));
     x->queued += op->state == OP_QUEUED;
-    if (x->operations && (!x->under_way || op->state != OP_QUEUED || x->queued <= QUEUED_SHOWN))
+    if (x->operations && is_shown(x, op))
         json_array_append_new(x->operations,
                               x->details ? answer_operation(x->facts, op) : operation_line(x->facts, op));
     add_member_progress(x, op);
     return 0;
 }
 
-/* How many of the finished operations of a large backup are read from the disk: for a list, and for those that wait. */
+/* How many of the finished operations of a large backup are read from the disk: for a list, for those that wait, and to
+ * describe it. */
 static const unsigned members_read[] = {
-    [NO_MEMBERS] = 20, [MEMBER_LINES] = ANSWER_OPERATIONS_MAX, [WHOLE_MEMBERS] = UINT_MAX};
+    [NO_MEMBERS] = 20, [MEMBER_LINES] = ANSWER_OPERATIONS_MAX, [WHOLE_MEMBERS] = ANSWER_OPERATIONS_MAX};
 
 static int add_retained(const struct native_row *n, void *arg)
 {
@@ -275,7 +286,9 @@ static int add_retained(const struct native_row *n, void *arg)
 static void add_ended_members(struct members *x, const struct backup *b, unsigned most)
 {
     static const enum op_state order[] = {OP_FAILED, OP_PARTIALLY_FAILED, OP_CANCELED, OP_SKIPPED, OP_COMPLETED};
-    for (size_t i = 0; i < sizeof order / sizeof *order && x->n < most; i++) {
+    const size_t last = sizeof order / sizeof *order - 1;
+    /* To look for those of a state goes through all of the backup's. */
+    for (size_t i = b->counts.completed == b->counts.attempted ? last : 0; i <= last && x->n < most; i++) {
         const struct operation_filter its = {.parent = b->id, .state = order[i], .limit = most - x->n};
         operation_each(x->facts->records, &its, add_member, x, NULL);
     }
@@ -310,6 +323,36 @@ static void put_position(const struct answer_facts *f, const struct backup *b, j
     }
 }
 
+/* How many of a list are not in the answer. */
+static void note_omitted(json_t *omitted, const char *member, const json_t *list, size_t all)
+{
+    if (json_array_size(list) < all)
+        jset_int(omitted, member, (int64_t)(all - json_array_size(list)));
+}
+
+static void put_omitted(json_t *o, json_t *omitted)
+{
+    if (json_object_size(omitted))
+        json_object_set(o, "omitted", omitted);
+    json_decref(omitted);
+}
+
+/* Lists may have an entry for each volume. */
+static void cut_lists(json_t *o)
+{
+    json_t *omitted = json_object(), *list;
+    const char *member;
+    json_object_foreach(o, member, list)
+    {
+        const size_t all = json_array_size(list);
+        while (json_array_size(list) > ANSWER_OPERATIONS_MAX)
+            json_array_remove(list, json_array_size(list) - 1);
+        if (all)
+            note_omitted(omitted, member, list, all);
+    }
+    put_omitted(o, omitted);
+}
+
 static json_t *backup_details(const struct backup *b)
 {
     static const char *const members[] = {"skipped",   "counts", "bytes",  "failed_volumes", "errors",  "origin",
@@ -318,12 +361,27 @@ static json_t *backup_details(const struct backup *b)
     json_t *o = json_object();
     for (unsigned i = 0; i < sizeof members / sizeof *members; i++)
         copy_member(o, members[i], d, members[i]);
+    cut_lists(o);
     return o;
+}
+
+/* Those that are not there come first. */
+static void put_natives_seen(json_t *o, json_t *omitted, const struct backup *b)
+{
+    const struct native_seen *v = b->natives_seen.v;
+    json_t *list = b->natives_seen.n ? json_array() : NULL;
+    for (unsigned pass = 0; list && pass < 2; pass++)
+        for (unsigned i = 0; i < b->natives_seen.n && json_array_size(list) < ANSWER_OPERATIONS_MAX; i++)
+            if ((v[i].state == SEEN_PRESENT) == pass)
+                json_array_append_new(list, fields_to_json(&native_seen_fields, &v[i]));
+    note_omitted(omitted, "natives_seen", list, b->natives_seen.n);
+    if (list)
+        json_object_set_new(o, "natives_seen", list);
 }
 
 /* Whether the repositories have its outcome, and what its native snapshots were found to be at its end (AO-16, AO-38).
  */
-static void put_outcome(const struct answer_facts *f, const struct backup *b, json_t *o)
+static void put_outcome(const struct answer_facts *f, const struct backup *b, json_t *omitted, json_t *o)
 {
     const char *name;
     json_t *id, *recorded = json_object();
@@ -338,10 +396,11 @@ static void put_outcome(const struct answer_facts *f, const struct backup *b, js
     if (json_object_size(recorded))
         json_object_set(o, "recorded", recorded);
     json_decref(recorded);
-    put_structs(o, "natives_seen", &native_seen_fields, &b->natives_seen);
+    put_natives_seen(o, omitted, b);
 }
 
-static json_t *backup_document(const struct answer_facts *f, const struct backup *b, enum members_shown shown)
+static json_t *backup_document(const struct answer_facts *f, const struct backup *b, enum members_shown shown,
+                               json_t *omitted)
 {
     struct operation_filter its = {.parent = b->id};
     struct board_ended ended;
@@ -349,6 +408,7 @@ static json_t *backup_document(const struct answer_facts *f, const struct backup
                         .volumes = json_array(),
                         .retained = json_array(),
                         .operations = shown == NO_MEMBERS ? NULL : json_array(),
+                        .most = members_read[shown],
                         .details = shown == WHOLE_MEMBERS};
     json_t *o = json_object();
     const bool deleting = b->deleting[0] != '\0';
@@ -412,8 +472,10 @@ static json_t *backup_document(const struct answer_facts *f, const struct backup
         if (operation_get(f->records, b->deleting, &del, NULL) == 0)
             put_text(o, "why", del.waiting);
     }
-    if (x.operations)
+    if (x.operations) {
         json_object_set_new(o, "operations", x.operations);
+        note_omitted(omitted, "operations", x.operations, x.n);
+    }
     if (!backup_state_terminal(b->state) && x.total > 0)
         json_object_set_new(o, "progress", whole_progress(&x, b->state));
     return o;
@@ -421,18 +483,22 @@ static json_t *backup_document(const struct answer_facts *f, const struct backup
 
 json_t *backup_line(const struct answer_facts *f, const struct backup *b)
 {
-    return backup_document(f, b, NO_MEMBERS);
+    return backup_document(f, b, NO_MEMBERS, NULL);
 }
 
 json_t *answer_backup_progress(const struct answer_facts *f, const struct backup *b)
 {
-    return backup_document(f, b, MEMBER_LINES);
+    json_t *omitted = json_object(), *o = backup_document(f, b, MEMBER_LINES, omitted);
+    put_omitted(o, omitted);
+    return o;
 }
 
 json_t *answer_backup(const struct answer_facts *f, const struct backup *b, bool with_operations)
 {
-    json_t *o = backup_document(f, b, with_operations ? WHOLE_MEMBERS : NO_MEMBERS);
-    put_outcome(f, b, o);
+    json_t *omitted = json_object();
+    json_t *o = backup_document(f, b, with_operations ? WHOLE_MEMBERS : NO_MEMBERS, omitted);
+    put_outcome(f, b, omitted, o);
+    put_omitted(o, omitted);
     json_object_set_new(o, "details", backup_details(b));
     return o;
 }

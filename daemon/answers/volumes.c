@@ -168,15 +168,21 @@ int64_t volume_next_ns(const struct answer_facts *f, const char *volume_id)
 
 struct volume_list {
     struct volume_lines lines;
-    const char *klass;
+    const char *klass, *only; /* "": any; only: of this name or id */
     json_t *seen, *unsure;
 };
+
+static bool is_wanted(const struct volume_list *x, const char *id, const char *name)
+{
+    return !*x->only || !strcmp(x->only, id) || !strcmp(x->only, name);
+}
 
 /* Volumes that were backed up and are gone are still of interest, as are those of classes that nobody looked at. */
 static int add_recorded(const struct volume_row *v, void *arg)
 {
     struct volume_list *x = arg;
-    if (json_object_get(x->seen, v->id) || (*x->klass && strcmp(x->klass, v->klass) != 0))
+    if (json_object_get(x->seen, v->id) || (*x->klass && strcmp(x->klass, v->klass) != 0) ||
+        !is_wanted(x, v->id, v->volume->name))
         return 0;
     return volume_lines_add(&x->lines, v, v->volume, v->klass) ? 0 : -ENOMEM;
 }
@@ -202,17 +208,19 @@ static void add_class(struct volume_list *x, const json_t *looked)
     {
         CLEANUP(volume_desc_unrefp) const struct volume_desc *desc = volume_desc_from_json(v);
         const struct cfg_class *own = f->cfg ? cfg_class_of(f->cfg, volume_subject(desc)) : NULL;
-        if (!own || strcmp(own->name, klass) != 0 || json_object_get(x->seen, desc->id))
+        if (!own || strcmp(own->name, klass) != 0 || json_object_get(x->seen, desc->id) ||
+            !is_wanted(x, desc->id, desc->name))
             continue;
         json_object_set_new(x->seen, desc->id, json_true());
         volume_lines_add(&x->lines, volume_row_peek(f->records, desc->id), desc, klass);
     }
 }
 
-json_t *answer_volumes(const struct answer_facts *f, const char *klass, const json_t *looked, const char *failed)
+static json_t *list_volumes(const struct answer_facts *f, const char *klass, const char *only, const json_t *looked,
+                            const char *failed)
 {
     CLEANUP_JSON json_t *seen = json_object(), *unsure = json_array();
-    struct volume_list x = {.klass = klass, .seen = seen, .unsure = unsure};
+    struct volume_list x = {.klass = klass, .only = only, .seen = seen, .unsure = unsure};
     const json_t *a;
     size_t i;
     volume_lines_init(&x.lines, f);
@@ -226,6 +234,16 @@ json_t *answer_volumes(const struct answer_facts *f, const char *klass, const js
         json_object_set(answer, "unsure", unsure);
     volume_lines_clear(&x.lines);
     return answer;
+}
+
+json_t *answer_volumes(const struct answer_facts *f, const char *klass, const json_t *looked, const char *failed)
+{
+    return list_volumes(f, klass, "", looked, failed);
+}
+
+json_t *answer_volume(const struct answer_facts *f, const char *what, const json_t *looked, const char *failed)
+{
+    return list_volumes(f, "", what, looked, failed);
 }
 
 json_t *answer_volumes_recorded(const struct answer_facts *facts, const char *klass, const char *after, size_t limit)

@@ -69,3 +69,44 @@ int ask_again(const struct options *o, const char *verb, json_t *args, json_t **
 {
     return ask_if(o, false, verb, args, answer, e);
 }
+
+int ask_pages(const struct options *o, const char *verb, const char *name, const json_t *filter, size_t limit,
+              json_t **ret, struct err *e)
+{
+    json_t *list = json_array();
+    CLEANUP_JSON json_t *all = json_pack("{s:o}", name, list);
+    json_t *before = NULL;
+    CLEANUP_JSON json_t *page = NULL;
+    if (!all)
+        return err_nomem(e);
+    for (;;) {
+        CLEANUP_JSON json_t *args = json_deep_copy(filter);
+        size_t left = limit - json_array_size(list);
+        json_object_set_new(args, "limit", json_integer(left < INT32_MAX ? (json_int_t)left : INT32_MAX));
+        if (before)
+            json_object_set(args, "before", before);
+        json_decref(page);
+        page = NULL;
+        int rc = ask_or_read(o, verb, json_incref(args), &page, e);
+        if (rc < 0)
+            return rc;
+        json_array_extend(list, jarr(page, name));
+        before = json_object_get(page, "next");
+        if (!jbool(page, "more") || !before || json_array_size(list) >= limit || !json_array_size(jarr(page, name)))
+            break;
+    }
+    if (jbool(page, "more"))
+        json_object_set_new(all, "more", json_true());
+    if (jbool(page, "offline")) {
+        json_object_set(all, "offline", json_object_get(page, "offline"));
+        json_object_set(all, "offline_why", json_object_get(page, "offline_why"));
+    }
+    *ret = json_incref(all);
+    return 0;
+}
+
+int ask_operations_of(const struct options *o, const char *backup, json_t **ret, struct err *e)
+{
+    CLEANUP_JSON json_t *filter = json_pack("{s:s, s:b}", "backup", backup, "all", 1);
+    return filter ? ask_pages(o, "operations", "operations", filter, SIZE_MAX, ret, e) : err_nomem(e);
+}

@@ -42,6 +42,11 @@ int offline_ask(const struct options *o, const char *verb, const json_t *args, c
 int ask_or_read(const struct options *o, const char *verb, json_t *args, json_t **answer, struct err *e);
 /* The same, but a stopped daemon is not started: for who asks again while he waits. */
 int ask_again(const struct options *o, const char *verb, json_t *args, json_t **answer, struct err *e);
+/* All pages of a list (member `name` of the answers), up to `limit` entries, as one answer. */
+int ask_pages(const struct options *o, const char *verb, const char *name, const json_t *filter, size_t limit,
+              json_t **ret, struct err *e);
+/* All operations of a backup or restore: {"operations": [...]}, newest first. */
+int ask_operations_of(const struct options *o, const char *backup, json_t **ret, struct err *e);
 /* Whether the answer of ask_or_read() is from files because there is a daemon that did not answer. */
 bool daemon_silent(void);
 /* The answer as the JSON result of this verb. */

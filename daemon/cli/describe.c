@@ -256,7 +256,7 @@ static void print_document(const json_t *doc)
     const char *state = jstr(doc, "state");
     json_object_foreach((json_t *)(uintptr_t)doc, key, v)
     {
-        if (!strcmp(key, "details") || !strcmp(key, "operations") || !strcmp(key, "error"))
+        if (!strcmp(key, "details") || !strcmp(key, "operations") || !strcmp(key, "omitted") || !strcmp(key, "error"))
             continue;
         if (!strcmp(key, "state")) {
             print_gap(key, 0, print_key(key, 0));
@@ -268,6 +268,9 @@ static void print_document(const json_t *doc)
     }
     print_error_of(doc);
     print_operations(jarr(doc, "operations"));
+    if (jint(jobj(doc, "omitted"), "operations") > 0)
+        printf("  and %lld more: snapferry operations --all --backup %s\n",
+               (long long)jint(jobj(doc, "omitted"), "operations"), text_name(jstr(doc, "id")));
     const json_t *details = jobj(doc, "details");
     if (details && json_object_size(details)) {
         puts("\nDetails (complete with --json)");

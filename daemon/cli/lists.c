@@ -10,41 +10,9 @@
 
 #define LIMIT_DEFAULT 50
 
-/* All pages up to the limit as one answer. */
-static int all_pages(const struct options *o, const char *verb, const char *name, const json_t *filter, json_t **ret,
-                     struct err *e)
+static size_t limit_of(const struct options *o)
 {
-    size_t limit = o->limit ? o->limit : o->all ? SIZE_MAX : LIMIT_DEFAULT;
-    json_t *list = json_array();
-    CLEANUP_JSON json_t *all = json_pack("{s:o}", name, list);
-    json_t *before = NULL;
-    CLEANUP_JSON json_t *page = NULL;
-    if (!all)
-        return err_nomem(e);
-    for (;;) {
-        CLEANUP_JSON json_t *args = json_deep_copy(filter);
-        size_t left = limit - json_array_size(list);
-        json_object_set_new(args, "limit", json_integer(left < INT32_MAX ? (json_int_t)left : INT32_MAX));
-        if (before)
-            json_object_set(args, "before", before);
-        json_decref(page);
-        page = NULL;
-        int rc = ask_or_read(o, verb, json_incref(args), &page, e);
-        if (rc < 0)
-            return rc;
-        json_array_extend(list, jarr(page, name));
-        before = json_object_get(page, "next");
-        if (!jbool(page, "more") || !before || json_array_size(list) >= limit || !json_array_size(jarr(page, name)))
-            break;
-    }
-    if (jbool(page, "more"))
-        json_object_set_new(all, "more", json_true());
-    if (jbool(page, "offline")) {
-        json_object_set(all, "offline", json_object_get(page, "offline"));
-        json_object_set(all, "offline_why", json_object_get(page, "offline_why"));
-    }
-    *ret = json_incref(all);
-    return 0;
+    return o->limit ? o->limit : o->all ? SIZE_MAX : LIMIT_DEFAULT;
 }
 
 static json_t *filter_of(const struct options *o)
@@ -100,7 +68,7 @@ static void reason_note(struct table *t, const json_t *s)
 int ask_operations(const struct options *o, struct err *e)
 {
     CLEANUP_JSON json_t *filter = filter_of(o), *answer = NULL;
-    int rc = filter ? all_pages(o, "operations", "operations", filter, &answer, e) : err_nomem(e);
+    int rc = filter ? ask_pages(o, "operations", "operations", filter, limit_of(o), &answer, e) : err_nomem(e);
     if (rc < 0)
         return rc;
     if (answered(o, answer))
@@ -144,7 +112,7 @@ static void native_cell(struct table *t, const json_t *retained)
 int ask_backups(const struct options *o, struct err *e)
 {
     CLEANUP_JSON json_t *filter = filter_of(o), *answer = NULL;
-    int rc = filter ? all_pages(o, "backups", "backups", filter, &answer, e) : err_nomem(e);
+    int rc = filter ? ask_pages(o, "backups", "backups", filter, limit_of(o), &answer, e) : err_nomem(e);
     if (rc < 0)
         return rc;
     if (answered(o, answer))
@@ -326,8 +294,8 @@ static void print_natives(const json_t *list)
 
 int ask_natives(const struct options *o, struct err *e)
 {
-    CLEANUP_JSON json_t *answer = NULL;
-    int rc = ask_or_read(o, "natives", json_pack("{s:s*}", "volume", o->volume), &answer, e);
+    CLEANUP_JSON json_t *filter = json_pack("{s:s*}", "volume", o->volume), *answer = NULL;
+    int rc = filter ? ask_pages(o, "natives", "natives", filter, SIZE_MAX, &answer, e) : err_nomem(e);
     if (rc < 0)
         return rc;
     if (answered(o, answer))

@@ -432,25 +432,47 @@ static int describe(const struct options *o, bool again, json_t **answer, struct
                  : ask_or_read(o, "describe", json_incref(args), answer, e);
 }
 
-/* Retention runs in operations of its own: NULL if they are not known. */
-static json_t *other_operations(const struct options *o, const char *backup)
+/* Retention runs in operations of its own, and those of a large backup are not all described: NULL if they are not
+ * known. Who follows needs the newest ones. */
+static json_t *other_operations(const struct options *o, const char *backup, bool follows)
 {
     struct err ignored = ERR_INIT;
     json_t *answer = NULL;
-    ask_again(o, "operations", json_pack("{s:s, s:b, s:i}", "backup", backup, "all", 1, "limit", 1000), &answer,
-              &ignored);
+    if (follows)
+        ask_again(o, "operations", json_pack("{s:s, s:b, s:i}", "backup", backup, "all", 1, "limit", 1000), &answer,
+                  &ignored);
+    else
+        ask_operations_of(o, backup, &answer, &ignored);
     return answer;
+}
+
+/* Those that are not described are added to the others, in the order of the backup. */
+static void add_omitted(const json_t *backup, const json_t *others)
+{
+    json_t *described = jarr(backup, "operations");
+    CLEANUP_JSON json_t *seen = json_object();
+    const json_t *list = jarr(others, "operations"), *op;
+    size_t i;
+    if (!described || !json_object_get(jobj(backup, "omitted"), "operations"))
+        return;
+    json_array_foreach(described, i, op) json_object_set_new(seen, jstr(op, "id"), json_true());
+    for (i = json_array_size(list); i-- > 0;) {
+        op = json_array_get(list, i);
+        if (!strcmp(jstr(op, "kind"), jstr(backup, "kind")) && !json_object_get(seen, jstr(op, "id")))
+            json_array_append(described, (json_t *)(uintptr_t)op);
+    }
 }
 
 /* The lines of a backup since the last call, and whether it has ended. */
 static int backup_lines(const struct options *o, struct merged *g, const json_t *backup, struct printing *p,
                         struct err *e)
 {
-    CLEANUP_JSON json_t *others = other_operations(o, jstr(backup, "id"));
+    CLEANUP_JSON json_t *others = other_operations(o, jstr(backup, "id"), g->begun);
     const json_t *op;
     size_t i;
     int rc = 0;
     g->ended = state_terminal(jstr(backup, "state"));
+    add_omitted(backup, others);
     json_array_foreach(jarr(others, "operations"), i, op) if (rc >= 0) rc = merged_add(g, jstr(op, "id"), e);
     return rc < 0 ? rc : merged_read(g, backup, p, e);
 }

@@ -25,6 +25,13 @@ static int list_rows(const struct answer_facts *f, enum row_kind k, const json_t
     return answer_list(f, k, &q, ret, e);
 }
 
+static int list_natives(const struct answer_facts *f, const json_t *args, json_t **ret, struct err *e)
+{
+    const struct answer_query q = {
+        .volume = jstr(args, "volume"), .before = (uint64_t)jint(args, "before"), .limit = (size_t)jint(args, "limit")};
+    return answer_natives(f, &q, ret, e);
+}
+
 static int list_volumes(const struct answer_facts *f, const json_t *args, json_t **ret, struct err *e)
 {
     const char *klass = jstr(args, "class");
@@ -43,7 +50,7 @@ static int describe(const struct answer_facts *f, const char *name, json_t **ret
     int rc = answer_describe(f, name, ret, e);
     if (rc >= 0 || e->cls != ERR_NOT_FOUND)
         return rc;
-    CLEANUP_JSON json_t *volumes = answer_volumes(f, "", NULL, NULL);
+    CLEANUP_JSON json_t *volumes = answer_volume(f, name, NULL, NULL);
     *e = (struct err)ERR_INIT;
     return volumes ? answer_describe_volume(f, volumes, name, ret, e) : err_nomem(e);
 }
@@ -59,7 +66,7 @@ static int build_answer(const struct answer_facts *f, const char *verb, const js
     if (!strcmp(verb, "operations") || !strcmp(verb, "backups"))
         return list_rows(f, verb[0] == 'o' ? ROW_OPERATION : ROW_BACKUP, args, ret, e);
     if (!strcmp(verb, "natives"))
-        return answer_natives(f, jstr(args, "volume"), ret, e);
+        return list_natives(f, args, ret, e);
     if (!strcmp(verb, "volumes"))
         return list_volumes(f, args, ret, e);
     if (!strcmp(verb, "describe"))

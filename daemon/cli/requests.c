@@ -206,7 +206,7 @@ int ask_restore(const struct options *o, struct err *e)
     const json_t *b = jobj(backup, "backup");
     if (rc >= 0 && json_array_size(jarr(b, "operations")) > 1) {
         json_object_set(args, "backup", json_object_get(b, "id"));
-        return restore_all(o, b, args, e);
+        return restore_all(o, jstr(b, "id"), args, e);
     }
     if (rc >= 0)
         rc = daemon_ask(o, "submit-restore", json_incref(args), &answer, e);

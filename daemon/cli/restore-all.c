@@ -126,14 +126,26 @@ static int verdict(const json_t *rows, struct err *e)
                    failed, n);
 }
 
-int restore_all(const struct options *o, const json_t *backup, const json_t *args, struct err *e)
+/* In the order of the backup. */
+static int volumes_of(const struct options *o, const char *backup, json_t *rows, struct err *e)
+{
+    CLEANUP_JSON json_t *answer = NULL;
+    const int rc = ask_operations_of(o, backup, &answer, e);
+    const json_t *list = jarr(answer, "operations");
+    for (size_t i = json_array_size(list); rc >= 0 && i-- > 0;) {
+        const json_t *op = json_array_get(list, i);
+        if (!strcmp(jstr(op, "kind"), "backup"))
+            json_array_append_new(rows, json_pack("{s:s}", "volume", jstr(op, "volume")));
+    }
+    return rc;
+}
+
+int restore_all(const struct options *o, const char *backup, const json_t *args, struct err *e)
 {
     CLEANUP_JSON json_t *rows = json_array(), *answer = NULL;
-    const json_t *op;
-    size_t i;
-    json_array_foreach(jarr(backup, "operations"), i, op)
-        json_array_append_new(rows, json_pack("{s:s}", "volume", jstr(op, "volume")));
-    int rc = rows ? check_all(o, args, rows, e) : err_nomem(e);
+    int rc = rows ? volumes_of(o, backup, rows, e) : err_nomem(e);
+    if (rc >= 0)
+        rc = check_all(o, args, rows, e);
     if (rc >= 0) {
         submit_all(o, args, rows);
         rc = o->wait ? wait_all(o, rows, e) : 0;

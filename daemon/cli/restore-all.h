@@ -5,7 +5,7 @@
 
 #include "daemon/cli/daemon.h"
 
-/* `backup`: as described; `args`: of submit-restore, for each volume. */
-int restore_all(const struct options *o, const json_t *backup, const json_t *args, struct err *e);
+/* `backup`: its id; `args`: of submit-restore, for each volume. */
+int restore_all(const struct options *o, const char *backup, const json_t *args, struct err *e);
 
 #endif

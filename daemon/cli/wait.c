@@ -424,7 +424,7 @@ static void print_ended(const struct options *o, const json_t *s)
     json_array_foreach(jarr(s, "operations"), i, op) print_volume(o, s, op);
     const size_t listed = json_array_size(jarr(s, "operations")), all = (size_t)jint(s, "total");
     if (listed && all > listed)
-        printf("  and %zu more: snapferry operations --backup %s\n", all - listed, text_name(jstr(s, "id")));
+        printf("  and %zu more: snapferry operations --all --backup %s\n", all - listed, text_name(jstr(s, "id")));
     if (!jarr(s, "operations"))
         result_print(s, *jstr(s, "volume") ? jstr(s, "volume") : NULL, 2, o->verbose);
 }

@@ -24,7 +24,7 @@
 #define CONTROL_ANSWER_MAX (16u << 20)
 #define CONTROL_PENDING_MAX (64u << 20) /* unread output of all connections */
 #define CONTROL_MALFORMED_MAX 4
-#define CONTROL_PAGE_BYTES (1u << 20)
+#define CONTROL_PAGE_BYTES (256u << 10)
 /* With more unread output, no input is read from a client, and it gets only the newest event. */
 #define CONTROL_OUT_SLOW (256u << 10)
 

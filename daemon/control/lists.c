@@ -9,6 +9,7 @@
 
 #define PAGE_DEFAULT 50
 #define PAGE_MAX 1000
+#define NATIVES_MAX 500 /* of a page */
 
 static void reply_built(struct request *q, int rc, json_t *answer, const struct err *e)
 {
@@ -54,7 +55,11 @@ void control_natives(struct request *q, struct request_args *args)
     struct err e = ERR_INIT;
     json_t *answer = NULL;
     engine_facts(q->control->engine, &f);
-    int rc = answer_natives(&f, args->volume, &answer, &e);
+    const int64_t limit = args->limit;
+    const struct answer_query query = {.volume = args->volume,
+                                       .before = (uint64_t)args->before,
+                                       .limit = limit > 0 && limit < NATIVES_MAX ? (size_t)limit : NATIVES_MAX};
+    int rc = answer_natives(&f, &query, &answer, &e);
     reply_built(q, rc, answer, &e);
 }
 
@@ -92,10 +97,8 @@ void control_describe(struct request *q, struct request_args *args)
     json_t *answer = NULL;
     engine_facts(g, &f);
     int rc = answer_describe(&f, id, &answer, &e);
-    CLEANUP(request_args_clear) struct request_args all;
-    request_args_init(&all);
     if (rc < 0 && e.cls == ERR_NOT_FOUND && (q->what = strdup(id)))
-        engine_volumes(g, &all, on_volumes, q);
+        engine_volume(g, id, on_volumes, q);
     else
         reply_built(q, rc, answer, &e);
 }

@@ -184,7 +184,7 @@ static const struct {
     {"backups", control_backups, false, false, "all:b state:s limit:i before:i"},
     {"volumes", do_volumes, false, true, "class:s recorded:b limit:i after:s"},
     {"jobs", control_jobs, false, false, ""},
-    {"natives", control_natives, false, false, "volume:s"},
+    {"natives", control_natives, false, false, "volume:s limit:i before:i"},
     {"describe", control_describe, false, true, "id:s!"},
     {"explain", do_explain, false, true, "volume:s!"},
     {"submit-backup", do_submit_backup, true, true,

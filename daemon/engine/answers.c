@@ -13,7 +13,6 @@
 
 /* A person waits for the list of volumes; the command gives up at 15 s. */
 #define LOOK_S 12
-#define WHOLE_MAX 1000   /* volumes of a backup that is answered whole when it has ended */
 #define RECORDED_MAX 500 /* volumes of a page, from the records alone */
 
 /* ---- facts ---- */
@@ -186,7 +185,7 @@ json_t *engine_backup_json(struct engine *g, const struct backup *b, bool with_o
 {
     CLEANUP(answer_facts_clear) struct answer_facts f;
     gather_facts(g, FACTS_OF_ROWS, &f);
-    if (with_operations && (!backup_state_terminal(b->state) || b->volume_ids.n > WHOLE_MAX))
+    if (with_operations && (!backup_state_terminal(b->state) || b->volume_ids.n > ANSWER_OPERATIONS_MAX))
         return answer_backup_progress(&f, b);
     return answer_backup(&f, b, with_operations);
 }
@@ -213,6 +212,7 @@ struct look {
     engine_reply_fn *reply;
     void *arg;
     char what[VOLUME_NAME_MAX]; /* a class or ""; a volume */
+    bool all;                   /* of a volume: all classes were asked for all they have */
 };
 
 static void volumes_done(struct step_result *s, void *arg)
@@ -270,6 +270,12 @@ static void look_or_fail(struct engine *g, struct look *l, const struct cfg_clas
     reply(NULL, e, arg);
 }
 
+/* Of what step_volumes() says of a class; NULL: it has none. */
+static const json_t *first_volume(const json_t *looked)
+{
+    return json_array_get(jarr(looked, "volumes"), 0);
+}
+
 static struct look *new_look(struct engine *g, const char *what, engine_reply_fn *reply, void *arg)
 {
     struct look *l = calloc(1, sizeof *l);
@@ -299,6 +305,54 @@ void engine_volumes(struct engine *g, const struct request_args *req, engine_rep
     }
     look_or_fail(g, new_look(g, klass, reply, arg), klass[0] ? cfg_class(f.cfg, klass) : NULL, NULL, volumes_done, &e,
                  reply, arg);
+}
+
+/* ---- one volume ---- */
+
+static bool is_listed(const json_t *classes)
+{
+    const json_t *a;
+    size_t i;
+    json_array_foreach(classes, i, a) if (first_volume(a)) return true;
+    return false;
+}
+
+static void volume_done(struct step_result *s, void *arg)
+{
+    struct look *l = arg;
+    const json_t *classes = json_object_get(s->out, "classes");
+    struct err e = s->err;
+    if (s->err.cls)
+        log_warning("the storage could not be asked for volume %s: %s", l->what, s->err.msg);
+    volumes_listed(l->engine, classes);
+    if (!l->all && !s->err.cls && !is_listed(classes)) { /* it is gone, or what was asked for is no name */
+        l->all = true;
+        look_or_fail(l->engine, l, NULL, NULL, volume_done, &e, l->reply, l->arg);
+        return;
+    }
+    CLEANUP(answer_facts_clear) struct answer_facts f;
+    gather_facts(l->engine, FACTS_OF_JOBS, &f);
+    CLEANUP_JSON json_t *answer =
+        s->canceled ? NULL : answer_volume(&f, l->what, classes, s->err.cls ? s->err.msg : NULL);
+    if (!answer && !s->canceled)
+        err_nomem(&e);
+    l->reply(answer, answer ? NULL : &e, l->arg);
+    free(l);
+}
+
+/* The storage is asked for it alone, if it is known by name. */
+void engine_volume(struct engine *g, const char *what, engine_reply_fn *reply, void *arg)
+{
+    CLEANUP(volume_row_clear) struct volume_row row = ROW_INIT;
+    struct look *l = new_look(g, what, reply, arg);
+    struct err e = ERR_INIT;
+    const bool known = volume_find(&g->d, what, &row) == 0;
+    const struct cfg_subject subject = known ? volume_subject(row.volume) : (struct cfg_subject){.name = what};
+    const char *name = subject.name;
+    const struct cfg_class *k = name[0] ? cfg_class_of(g->cfg, subject) : NULL;
+    if (l)
+        l->all = !k;
+    look_or_fail(g, l, k, k ? name : NULL, volume_done, &e, reply, arg);
 }
 
 /* ---- explain ---- */
@@ -372,7 +426,7 @@ static void explain_done(struct step_result *s, void *arg)
     const json_t *own = k ? class_looked(classes, k->name) : NULL;
     struct answer_look look = {.asked = !s->timed_out,
                                .silent = s->timed_out ? s->err.msg : "",
-                               .volume = json_array_get(jarr(own, "volumes"), 0),
+                               .volume = first_volume(own),
                                .missing = jstr(json_array_get(jarr(own, "missing"), 0), "message"),
                                .mechanism = "",
                                .obstacle = why};

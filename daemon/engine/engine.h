@@ -78,6 +78,8 @@ void engine_forget(struct engine *g, const struct request_args *req, engine_repl
 /* {"class"|absent}: volumes that the classes match now, with policy, last results, next run, and why not protected.
  * {"recorded": true, "limit", "after"}: a page of those that the records have, without a look at the storage. */
 void engine_volumes(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg);
+/* The same of one volume, by its name or id; none if there is no such volume. */
+void engine_volume(struct engine *g, const char *what, engine_reply_fn *reply, void *arg);
 /* {"volume"}: policy with origins, class choice, mechanism of exposing, what will be deleted when. */
 void engine_explain(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg);
 

@@ -385,6 +385,12 @@ static json_t *standin_volumes(const struct engine *g)
     return list;
 }
 
+void engine_volume(struct engine *g, const char *what, engine_reply_fn *reply, void *arg)
+{
+    (void)what;
+    standin_reply(g, NULL, json_pack("{s:o}", "volumes", standin_volumes(g)), NULL, reply, arg);
+}
+
 void engine_volumes(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg)
 {
     standin_reply(g, req, json_pack("{s:o}", "volumes", standin_volumes(g)), NULL, reply, arg);

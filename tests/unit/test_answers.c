@@ -465,6 +465,26 @@ static void large_backups_are_read_in_part(void **state)
     for (unsigned i = 0; i < 6; i++)
         assert_string_equal(jstr(json_array_get(operations, i), "state"), i < 5 ? "Failed" : "Completed");
     assert_int_equal(json_array_size(jarr(line, "volumes")), 20);
+    /* As described, too: how many of each list are left out is told, and native snapshots that are gone come first. */
+    for (unsigned i = 0; i < ANSWER_OPERATIONS_MAX + 50; i++) {
+        snprintf(id, sizeof id, "alias-%u", i);
+        assert_int_equal(backup_note_seen(&b, id, i % 50 == 49 ? SEEN_MISSING : SEEN_PRESENT, ""), 0);
+        assert_int_equal(strs_add(&b.failed_volumes, id), 0);
+    }
+    backup_seen_end(&b);
+    CLEANUP_JSON json_t *described = answer_backup(&x.facts, &b, true);
+    operations = jarr(described, "operations");
+    assert_int_equal(json_array_size(operations), ANSWER_OPERATIONS_MAX);
+    assert_string_equal(jstr(json_array_get(operations, 4), "state"), "Failed");
+    assert_non_null(jobj(json_array_get(operations, 4), "details"));
+    assert_int_equal(jint(jobj(described, "omitted"), "operations"), 2000 - ANSWER_OPERATIONS_MAX);
+    assert_int_equal(json_array_size(jarr(described, "natives_seen")), ANSWER_OPERATIONS_MAX);
+    assert_int_equal(jint(jobj(described, "omitted"), "natives_seen"), 50);
+    for (unsigned i = 0; i < 4; i++)
+        assert_string_equal(jstr(json_array_get(jarr(described, "natives_seen"), i), "state"),
+                            i < 3 ? "missing" : "present");
+    assert_int_equal(json_array_size(jarr(jobj(described, "details"), "failed_volumes")), ANSWER_OPERATIONS_MAX);
+    assert_int_equal(jint(jobj(jobj(described, "details"), "omitted"), "failed_volumes"), 50);
     for (unsigned i = 0; i < 2; i++) {
         const json_t *o = i ? line : whole;
         assert_int_equal(jint(o, "total"), 2000);
@@ -529,6 +549,9 @@ static void names_do_not_read_all(void **state)
 
 /* ---- native snapshots ---- */
 
+static const struct answer_query of_all = {.volume = ""}, of_a = {.volume = "/srv/a.img"},
+                                 of_c = {.volume = "/srv/c.img"};
+
 static void natives_are_planned_by_volume(void **state)
 {
     (void)state;
@@ -540,7 +563,7 @@ static void natives_are_planned_by_volume(void **state)
     add_native(&x, "n2", "a", "/srv/a.img", 1);
     add_native(&x, "n3", "b", "/srv/b.img", 2);
     add_native(&x, "n4", "b", "/srv/b.img", 1);
-    assert_ok(answer_natives(&x.facts, "", &list, &e), &e);
+    assert_ok(answer_natives(&x.facts, &of_all, &list, &e), &e);
     const json_t *natives = jarr(list, "natives");
     assert_int_equal(json_array_size(natives), 4);
     assert_string_equal(jstr(json_array_get(natives, 0), "alias"), "n4"); /* newest first */
@@ -553,11 +576,25 @@ static void natives_are_planned_by_volume(void **state)
         CLEANUP_JSON json_t *one = answer_native(&x.facts, &n);
         assert_string_equal(jstr(one, "why"), jstr(json_array_get(natives, i), "why"));
     }
+    assert_false(jbool(list, "more"));
     json_decref(list);
-    assert_ok(answer_natives(&x.facts, "/srv/a.img", &list, &e), &e);
+    /* The same in pages. */
+    struct answer_query page = {.volume = "", .limit = 3};
+    assert_ok(answer_natives(&x.facts, &page, &list, &e), &e);
+    assert_int_equal(json_array_size(jarr(list, "natives")), 3);
+    assert_true(jbool(list, "more"));
+    page.before = (uint64_t)jint(list, "next");
+    json_decref(list);
+    assert_ok(answer_natives(&x.facts, &page, &list, &e), &e);
+    assert_int_equal(json_array_size(jarr(list, "natives")), 1);
+    assert_string_equal(jstr(json_array_get(jarr(list, "natives"), 0), "alias"), "n1");
+    assert_true(jbool(json_array_get(jarr(list, "natives"), 0), "prune"));
+    assert_false(jbool(list, "more"));
+    json_decref(list);
+    assert_ok(answer_natives(&x.facts, &of_a, &list, &e), &e);
     assert_int_equal(json_array_size(jarr(list, "natives")), 1);
     json_decref(list);
-    assert_true(answer_natives(&x.facts, "/srv/c.img", &list, &e) < 0 && e.cls == ERR_NOT_FOUND);
+    assert_true(answer_natives(&x.facts, &of_c, &list, &e) < 0 && e.cls == ERR_NOT_FOUND);
     CLEANUP_JSON json_t *status = answer_status(&x.facts);
     const json_t *sum = jobj(status, "natives");
     assert_int_equal(jint(sum, "count"), 4);
@@ -631,7 +668,7 @@ static void status_of_thousands(void **state)
         assert_in_range(strlen(text), 1000, 100000);
         json_t *list = NULL;
         const double before = seconds();
-        assert_ok(answer_natives(&x.facts, "", &list, &e), &e);
+        assert_ok(answer_natives(&x.facts, &of_all, &list, &e), &e);
         natives = seconds() - before < natives ? seconds() - before : natives;
         assert_int_equal(json_array_size(jarr(list, "natives")), MANY);
         json_decref(list);
