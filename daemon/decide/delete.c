@@ -18,9 +18,9 @@
 struct owned {
     const char *backup;
     bool only_backups;
-    json_t *natives, *snapshots, *plugins, *operations;
-    json_t *volumes; /* names by snapshot id */
-    json_t *writers; /* snapshot id -> the operation that wrote it */
+    json_t *natives, *plugins, *operations;
+    json_t *snapshots; /* repository -> [{snapshot id: the operation that wrote it, null: known}], see add_claim() */
+    json_t *volumes;   /* names by snapshot id */
     json_t *volume_ids;
     char held[64], restore[512];
     struct native_row inspected; /* the first one that is kept for inspection */
@@ -37,10 +37,33 @@ static int own_native(const struct native_row *n, void *arg)
     return json_array_append_new(o->natives, native_removal(n));
 }
 
+static json_t *claims_of(struct owned *o, const char *repository)
+{
+    if (!json_object_get(o->snapshots, repository))
+        json_object_set_new(o->snapshots, repository, json_pack("[{}]"));
+    return json_object_get(o->snapshots, repository);
+}
+
+/* An id is its mover's word, for which the repository is asked who wrote it; a record that was made from the
+ * repository is the repository's. Where two operations name the same snapshot one of their movers was wrong: each claim
+ * is judged by itself then, or the wrong one would keep a snapshot that the other one wrote. */
+static void add_claim(struct owned *o, const struct operation *op, const char *id)
+{
+    json_t *claims = claims_of(o, op->policy->repository), *c;
+    json_t *writer = op->rebuilt ? json_null() : json_string(op->id);
+    size_t i;
+    json_array_foreach(claims, i, c) if (!json_object_get(c, id))
+    {
+        json_object_set_new(c, id, writer);
+        return;
+    }
+    json_array_append_new(claims, json_pack("{s:o}", id, writer));
+}
+
 static int own_operation(const struct operation *op, void *arg)
 {
     struct owned *o = arg;
-    const char *id = op->result.snapshot, *repo = op->policy->repository;
+    const char *id = op->result.snapshot;
     json_array_append_new(o->operations, json_string(op->id));
     if (op->kind != KIND_BACKUP)
         return 0;
@@ -50,13 +73,8 @@ static int own_operation(const struct operation *op, void *arg)
     if (op->policy->mover[0] && op->result.there)
         json_array_append_new(o->plugins, json_string(op->id));
     else if (id[0]) {
-        if (!json_object_get(o->snapshots, repo))
-            json_object_set_new(o->snapshots, repo, json_array());
-        json_array_append_new(json_object_get(o->snapshots, repo), json_string(id));
+        add_claim(o, op, id);
         json_object_set_new(o->volumes, id, json_string(op->volume->name));
-        /* The id is its mover's word; a record that was made from the repository is the repository's. */
-        if (!op->rebuilt)
-            json_object_set_new(o->writers, id, json_string(op->id));
     }
     return 0;
 }
@@ -83,7 +101,6 @@ static int look(struct decide *d, const char *backup, struct owned *o, struct er
                         .plugins = json_array(),
                         .operations = json_array(),
                         .volumes = json_object(),
-                        .writers = json_object(),
                         .volume_ids = json_array(),
                         .inspected = ROW_INIT};
     int rc = native_row_each(d->records, &natives, own_native, o, e);
@@ -99,8 +116,7 @@ static void add_recorded(struct owned *o, const struct backup *b)
 {
     const char *repository;
     json_t *v;
-    json_object_foreach(b->recorders, repository, v) if (!json_object_get(o->snapshots, repository))
-        json_object_set_new(o->snapshots, repository, json_array());
+    json_object_foreach(b->recorders, repository, v) claims_of(o, repository);
 }
 
 static void owned_clear(struct owned *o)
@@ -110,7 +126,6 @@ static void owned_clear(struct owned *o)
     json_decref(o->plugins);
     json_decref(o->operations);
     json_decref(o->volumes);
-    json_decref(o->writers);
     json_decref(o->volume_ids);
     native_row_clear(&o->inspected);
 }
@@ -229,18 +244,27 @@ static void refuse(struct decide *d, struct operation *op, const struct owned *o
     delete_ended(d, op, OUTCOME_FAILED);
 }
 
-static json_t *writers_of(const struct owned *o, const json_t *ids)
+/* What the repository is asked for; with the first step the record of the outcome is removed. */
+static json_t *delete_steps(const struct operation *op, const struct owned *o, const json_t *claims)
 {
-    json_t *ret = json_object();
-    const json_t *v;
+    json_t *steps = json_array();
+    const json_t *c;
     size_t i;
-    json_array_foreach(ids, i, v)
+    json_array_foreach(claims, i, c)
     {
-        json_t *writer = json_object_get(o->writers, json_string_value(v));
-        if (writer)
-            json_object_set(ret, json_string_value(v), writer);
+        json_t *ids = json_array(), *writers = json_object(), *writer;
+        const char *id;
+        json_object_foreach((json_t *)(uintptr_t)c, id, writer)
+        {
+            json_array_append_new(ids, json_string(id));
+            if (!json_is_null(writer))
+                json_object_set(writers, id, writer);
+        }
+        json_array_append_new(steps, json_pack("{s:s,s:o,s:o,s:b,s:b,s:s*}", "verb", "delete", "snapshots", ids,
+                                               "operations", writers, "last_good", op->even_kept, "pinned",
+                                               op->even_kept, "backup", i == 0 ? o->backup : NULL));
     }
-    return ret;
+    return steps;
 }
 
 /* True when all snapshots of the repositories are gone. */
@@ -249,10 +273,10 @@ static bool delete_snapshots(struct decide *d, struct operation *op, const struc
     json_t *asked =
         op->deletions ? json_copy(op->deletions) : json_object(); /* documents of rows are not written into */
     const char *repo;
-    json_t *ids;
+    json_t *claims;
     bool done = true;
     json_take(&op->deletions, asked);
-    json_object_foreach(o->snapshots, repo, ids)
+    json_object_foreach(o->snapshots, repo, claims)
     {
         CLEANUP(operation_clear) struct operation admin;
         operation_init(&admin);
@@ -287,9 +311,7 @@ static bool delete_snapshots(struct decide *d, struct operation *op, const struc
             continue;
         }
         char fresh[512];
-        json_t *steps =
-            json_pack("[{s:s,s:O,s:o,s:b,s:b,s:s}]", "verb", "delete", "snapshots", ids, "operations",
-                      writers_of(o, ids), "last_good", op->even_kept, "pinned", op->even_kept, "backup", o->backup);
+        json_t *steps = delete_steps(op, o, claims);
         if (admin_submit(d, repo, steps, NULL, "admin-delete", fresh, &e) < 0) {
             if (op->force)
                 continue;

@@ -128,15 +128,18 @@ static void report_of(struct mover_report *r, const char *id, enum mover_outcome
 /* RS-23: pinned, or the last good copy of its volume. */
 static bool refuses_to_delete(const struct model_mover *v)
 {
-    const json_t *step = json_array_get(jarr(v->job, "do"), 0), *id;
-    size_t i;
-    if (strcmp(jstr(step, "verb"), "delete") != 0 || jbool(step, "last_good"))
-        return false;
-    json_array_foreach(jarr(step, "snapshots"), i, id)
+    const json_t *step, *id;
+    size_t i, k;
+    json_array_foreach(jarr(v->job, "do"), k, step)
     {
-        const char *snapshot = json_string_value(id);
-        if (!is_foreign(step, snapshot) && jbool(json_object_get(m.snapshots, snapshot), "kept"))
-            return true;
+        if (strcmp(jstr(step, "verb"), "delete") != 0 || jbool(step, "last_good"))
+            return false;
+        json_array_foreach(jarr(step, "snapshots"), i, id)
+        {
+            const char *snapshot = json_string_value(id);
+            if (!is_foreign(step, snapshot) && jbool(json_object_get(m.snapshots, snapshot), "kept"))
+                return true;
+        }
     }
     return false;
 }
