@@ -343,28 +343,35 @@ static int find_or_refresh(struct content_reader *c, const struct content_id *id
     return rc;
 }
 
+int64_t content_get_entry(struct content_reader *c, const struct index_entry *n, uint8_t **out, size_t max,
+                          struct err *e)
+{
+    int rc = blobs_stopped(c->repo->blobs, e);
+    if (rc < 0)
+        return rc;
+    if (n->length > max) {
+        char text[CONTENT_ID_TEXT];
+        return err_set(e, ERR_DAMAGE, EFBIG, "content %s has %u bytes, at most %zu expected",
+                       content_id_text(&n->id, text), n->length, max);
+    }
+    rc = repo_hold(c->repo, n->length, e);
+    if (rc < 0)
+        return err_add_place(n, e);
+    CLEANUP_FREE uint8_t *p = malloc((size_t)n->length + 1);
+    int64_t len = p ? content_read_entry(c, n, NULL, p, n->length, false, e) : err_nomem(e);
+    repo_release(c->repo, n->length); /* the caller's from now on */
+    if (len < 0)
+        return len;
+    p[len] = '\0';
+    *out = take_ptr(&p);
+    return len;
+}
+
 int64_t content_get(struct content_reader *c, const struct content_id *id, uint8_t **out, size_t max, struct err *e)
 {
     struct index_entry n;
     int rc = blobs_stopped(c->repo->blobs, e);
     if (rc == 0)
         rc = find_or_refresh(c, id, &n, e);
-    if (rc < 0)
-        return rc;
-    if (n.length > max) {
-        char text[CONTENT_ID_TEXT];
-        return err_set(e, ERR_DAMAGE, EFBIG, "content %s has %u bytes, at most %zu expected", content_id_text(id, text),
-                       n.length, max);
-    }
-    rc = repo_hold(c->repo, n.length, e);
-    if (rc < 0)
-        return err_add_place(&n, e);
-    CLEANUP_FREE uint8_t *p = malloc((size_t)n.length + 1);
-    int64_t len = p ? content_read_entry(c, &n, NULL, p, n.length, false, e) : err_nomem(e);
-    repo_release(c->repo, n.length); /* the caller's from now on */
-    if (len < 0)
-        return len;
-    p[len] = '\0';
-    *out = take_ptr(&p);
-    return len;
+    return rc < 0 ? rc : content_get_entry(c, &n, out, max, e);
 }

@@ -222,10 +222,18 @@ struct winner {
     uint8_t used, deleted, delivered;
 };
 
+/* A content of manifests, as the index has it. */
+struct place {
+    struct content_id id;
+    uint32_t offset, packed, length, compression;
+    uint8_t format_version, key_id;
+    char *pack;
+};
+
 struct manifests {
     struct repo *r;
     struct content_reader *c;
-    struct content_id *contents;
+    struct place *contents;
     size_t n_contents, cap_contents;
     struct winner *table; /* open addressing */
     uint64_t key[4];      /* of its hash */
@@ -300,7 +308,7 @@ static int list_content(const struct index_entry *entry, void *arg)
         return 0;
     if (m->n_contents == m->cap_contents) {
         size_t cap = m->cap_contents ? m->cap_contents * 2 : 64;
-        struct content_id *p = realloc(m->contents, cap * sizeof *p);
+        struct place *p = realloc(m->contents, cap * sizeof *p);
         if (!p) {
             m->nomem = true;
             return -ENOMEM;
@@ -308,8 +316,29 @@ static int list_content(const struct index_entry *entry, void *arg)
         m->contents = p;
         m->cap_contents = cap;
     }
-    m->contents[m->n_contents++] = entry->id;
-    return 0;
+    struct place *p = &m->contents[m->n_contents];
+    *p = (struct place){entry->id,          entry->offset,         entry->packed, entry->length,
+                        entry->compression, entry->format_version, entry->key_id, strdup(entry->pack)};
+    m->n_contents++;
+    m->nomem |= !p->pack;
+    return p->pack ? 0 : -ENOMEM;
+}
+
+/* Where the index had it when the manifests were opened: to look each up again in all index blobs would take time with
+ * the square of their number, before they are compacted. One that is there no more may be elsewhere now. */
+static int64_t place_get(const struct manifests *m, const struct place *p, uint8_t **ret, struct err *e)
+{
+    struct err own = ERR_INIT;
+    struct index_entry x = {.id = p->id,
+                            .offset = p->offset,
+                            .packed = p->packed,
+                            .length = p->length,
+                            .compression = p->compression,
+                            .format_version = p->format_version,
+                            .key_id = p->key_id};
+    snprintf(x.pack, sizeof x.pack, "%s", p->pack);
+    const int64_t n = content_get_entry(m->c, &x, ret, CONTENT_MAX, &own);
+    return n < 0 ? content_get(m->c, &p->id, ret, CONTENT_MAX, e) : n;
 }
 
 /* Runs fn over the entries of every collection. */
@@ -319,14 +348,14 @@ static int contents_each(struct manifests *m, raw_fn *fn, void *arg, struct err 
     for (size_t i = 0; i < m->n_contents; i++) {
         char text[CONTENT_ID_TEXT];
         uint8_t *gz CLEANUP_FREE = NULL;
-        int64_t n = content_get(m->c, &m->contents[i], &gz, CONTENT_MAX, e);
+        int64_t n = place_get(m, &m->contents[i], &gz, e);
         if (n < 0)
             return (int)n;
         struct err inner = ERR_INIT;
         int rc = collection_each(gz, (size_t)n, fn, arg, &m->ignored, &inner);
         if (rc && inner.cls != ERR_NONE)
-            return err_set(e, inner.cls, inner.sys, "manifest content %s: %s", content_id_text(&m->contents[i], text),
-                           inner.msg);
+            return err_set(e, inner.cls, inner.sys, "manifest content %s: %s",
+                           content_id_text(&m->contents[i].id, text), inner.msg);
         if (rc)
             return rc;
     }
@@ -362,6 +391,8 @@ void manifests_free(struct manifests *m)
     if (!m)
         return;
     content_reader_free(m->c);
+    for (size_t i = 0; i < m->n_contents; i++)
+        free(m->contents[i].pack);
     free(m->contents);
     free(m->table);
     free(m);

@@ -118,6 +118,9 @@ int64_t content_read_entry(struct content_reader *c, const struct index_entry *e
 /* A whole content in malloc()ed memory of at most `max` bytes. Not found: index refreshed once and tried again (R8),
  * then ERR_DAMAGE (-ENOENT) naming the content. */
 int64_t content_get(struct content_reader *c, const struct content_id *id, uint8_t **out, size_t max, struct err *e);
+/* The same of one whose entry is known: nothing is looked up. */
+int64_t content_get_entry(struct content_reader *c, const struct index_entry *entry, uint8_t **out, size_t max,
+                          struct err *e);
 
 /* ---- writing contents ---- */
 
