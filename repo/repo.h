@@ -141,7 +141,7 @@ struct session_opts {
  * time is compared with the local time (over 5 minutes: ERR_CLOCK, marker deleted). Finished packs of earlier crashed
  * sessions (same user and host in the marker, recorded in the cache directory with an unlocked lock file) that are
  * younger than 12 h are adopted: their local indexes are read and published by the next flush; their markers are
- * deleted after that.
+ * deleted after that, but for those of sessions with older packs, which are left to maintenance.
  */
 int session_new(struct session **ret, struct repo *r, const struct session_opts *o, struct err *e);
 /* Ends without flushing: open packs are discarded. After a successful session_flush() nothing is lost. NULL allowed. */
