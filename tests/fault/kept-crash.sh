@@ -84,7 +84,7 @@ for point in engine-retry-submitted engine-exposed engine-outcome; do
     R=$(askj backups | jq -r '.backups[0].id')
     same "Completed" "$(state "$R")" Completed
     same "from the native snapshot taken then" "$(natives_of)" "$N"
-    check "which is still kept" kept_whole
+    check "which is still kept" until_true 20 kept_whole
     ask unhold "$N" --quiet || fail "released"
     clean "nothing is left behind" 15 "$WORK/xfs"
     daemon_stop
