@@ -74,17 +74,20 @@ static void put_others(const struct answer_facts *f, const struct cfg_repository
     char hint[700];
     for (const char *const *n = r->other_nodes; n && *n; n++) {
         CLEANUP_JSON json_t *labels = json_pack("{s:s,s:s}", "repository", r->name, "node", *n);
-        int64_t at_ns = 0;
+        int64_t at_ns = 0, since_ns = 0;
         counted(f->records, "other_node_scan_timestamp_seconds", labels, 1e9, &at_ns);
+        counted(f->records, "other_node_since_timestamp_seconds", labels, 1e9, &since_ns);
+        const bool never = !at_ns;
+        const int64_t last_ns = never ? since_ns : at_ns;
         json_array_append_new(list, json_pack("{s:s,s:I}", "node", *n, "scanned_ns", (json_int_t)at_ns));
         /* While the daemon is down, or the repository is not available, nobody scans: problems of their own. */
-        if (!s || !s->up || !at_ns || f->now_ns - at_ns <= SCAN_LONG_NS)
+        if (!s || !s->up || !last_ns || f->now_ns - last_ns <= SCAN_LONG_NS)
             continue;
         snprintf(hint, sizeof hint, "`snapferry scan %s --node %s` shows why; it is retried automatically", r->name,
                  *n);
-        add_problem(problems, "warning", hint,
-                    "repository \"%s\": the backups of node %s were last listed %" PRId64 " hours ago", r->name, *n,
-                    (f->now_ns - at_ns) / NS_PER_H);
+        add_problem(problems, "warning", hint, "repository \"%s\": the backups of node %s %s %" PRId64 " hours%s",
+                    r->name, *n, never ? "could not be listed yet, for" : "were last listed",
+                    (f->now_ns - last_ns) / NS_PER_H, never ? "" : " ago");
     }
     if (json_array_size(list))
         json_object_set(o, "other_nodes", list);

@@ -16,6 +16,8 @@
 
 /* Its Unix time in seconds; labels repository and node. Part of the records: exported as a metric, too. */
 #define SCANNED "other_node_scan_timestamp_seconds"
+/* Likewise: since when it is named. One whose scan never succeeded is known by that. */
+#define SINCE "other_node_since_timestamp_seconds"
 
 struct other_node {
     struct other_node *next;
@@ -91,28 +93,42 @@ static bool is_configured(const struct cfg *c, const char *repository, const cha
 
 struct former {
     struct engine *engine;
+    const char *counter;
     json_t *labels; /* of one; NULL: none was found */
 };
 static int see_former(const char *name, const json_t *labels, double at, void *arg)
 {
     struct former *x = arg;
     (void)at;
-    if (!x->labels && !strcmp(name, SCANNED) &&
+    if (!x->labels && !strcmp(name, x->counter) &&
         !is_configured(x->engine->cfg, jstr(labels, "repository"), jstr(labels, "node")))
         x->labels = json_deep_copy(labels);
     return 0;
 }
 
-static void forget_former(struct engine *g)
+static void forget_former(struct engine *g, const char *counter)
 {
     for (;;) {
-        struct former x = {g, NULL};
+        struct former x = {g, counter, NULL};
         struct err e = ERR_INIT;
         records_counters(g->records, see_former, &x, NULL);
         CLEANUP_JSON json_t *labels = x.labels;
-        if (!labels || records_counter_remove(g->records, SCANNED, labels, &e) < 0)
+        if (!labels || records_counter_remove(g->records, counter, labels, &e) < 0)
             return;
     }
+}
+
+/* ---- those that were added ---- */
+
+static void note_named(struct engine *g, const char *repository, const char *node)
+{
+    CLEANUP_JSON json_t *labels = json_pack("{s:s,s:s}", "repository", repository, "node", node);
+    struct err e = ERR_INIT;
+    double at;
+    if (!records_counter_get(g->records, SINCE, labels, &at) &&
+        records_counter_set(g->records, SINCE, labels, (double)now_ns() / 1e9, &e) < 0)
+        log_warning("repository \"%s\": since when other-nodes names %s cannot be recorded: %s", repository, node,
+                    e.msg);
 }
 
 /* ---- when ---- */
@@ -121,7 +137,12 @@ void other_nodes_changed(struct engine *g)
 {
     for (struct other_node *o = g->others; o; o = o->next)
         o->again_ns = 0;
-    forget_former(g);
+    forget_former(g, SCANNED);
+    forget_former(g, SINCE);
+    const struct cfg_repository *r;
+    for (unsigned i = 0; (r = cfg_repository_at(g->cfg, i)); i++)
+        for (const char *const *n = r->other_nodes; n && *n; n++)
+            note_named(g, r->name, *n);
 }
 
 void other_nodes_look(struct engine *g)

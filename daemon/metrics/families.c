@@ -188,6 +188,8 @@ const struct metric_family metric_families[] = {
     GAUGE("other_node_scan_timestamp_seconds", "repository,node",
         "Unix time in seconds of the last scan for the backups of another node (other-nodes); absent before the first "
         "one.")
+    GAUGE("other_node_since_timestamp_seconds", "repository,node",
+        "Unix time in seconds since when other-nodes names the node.")
     GAUGE("repository_free_bytes", "repository", "Free bytes of the file system of the repository, at the last check.")
     GAUGE("repository_size_bytes", "repository",
         "Size in bytes of the file system of the repository, at the last check.")

@@ -729,6 +729,7 @@ static void other_nodes_become_out_of_date(void **state)
 {
     (void)state;
     static const char TEXT[] = "the backups of node nas2 were last listed 3 hours ago";
+    static const char NEVER[] = "the backups of node nas3 could not be listed yet, for 3 hours";
     struct fixture x;
     struct err e = ERR_INIT;
     open_with(&x, "[repository \"main\"]\nother-nodes = nas2 nas3\n");
@@ -743,7 +744,12 @@ static void other_nodes_become_out_of_date(void **state)
     x.facts.n_repositories = 1;
     assert_false(problem_at(&x, at + 3 * NS_PER_H, "were last listed"));
     assert_true(problem_at(&x, at + 3 * NS_PER_H + NS_PER_S, TEXT));
-    assert_false(problem_at(&x, at + 3 * NS_PER_H + NS_PER_S, "node nas3")); /* never yet: status shows that */
+    assert_false(problem_at(&x, at + 3 * NS_PER_H + NS_PER_S, "node nas3")); /* since when it is named is not known */
+    CLEANUP_JSON json_t *nas3 = json_pack("{s:s,s:s}", "repository", "main", "node", "nas3");
+    assert_ok(records_counter_set(x.records, "other_node_since_timestamp_seconds", nas3, (double)(at / NS_PER_S), &e),
+              &e);
+    assert_false(problem_at(&x, at + 3 * NS_PER_H, "node nas3"));
+    assert_true(problem_at(&x, at + 3 * NS_PER_H + NS_PER_S, NEVER));
     set_up(&x, false);
     assert_false(problem_at(&x, at + 3 * NS_PER_H + NS_PER_S, "were last listed"));
     close_it(&x);

@@ -76,6 +76,14 @@ static bool listed(struct engine *g, const char *node)
     return records_counter_get(g->records, "other_node_scan_timestamp_seconds", labels, &at);
 }
 
+/* Since when it is named, in seconds; 0: it is not recorded. */
+static double named_since(struct engine *g, const char *node)
+{
+    CLEANUP_JSON json_t *labels = json_pack("{s:s,s:s}", "repository", "main", "node", node);
+    double at = 0;
+    return records_counter_get(g->records, "other_node_since_timestamp_seconds", labels, &at) ? at : 0;
+}
+
 static struct cfg *load(const char *nodes)
 {
     char ini[512];
@@ -99,6 +107,10 @@ static void each_hour(void **state)
     snprintf(dir, sizeof dir, "%s/state", cfgdir);
     assert_ok(records_open(&g.records, dir, &news, &e), &e);
     g.cfg = load("nas2 nas3");
+    other_nodes_changed(&g);
+    const double at_first = named_since(&g, "nas3");
+    assert_true(at_first > 0); /* one that is never listed is told by that time */
+    assert_true(named_since(&g, "nas2") > 0);
     int64_t t = 1000 * MIN;                    /* a machine that has been up for a while */
     assert_string_equal(looked_at(&g, t), ""); /* nobody has looked at the repository */
     health.known = true;
@@ -127,6 +139,8 @@ static void each_hour(void **state)
     g.cfg = load("nas3");
     other_nodes_changed(&g);
     assert_false(listed(&g, "nas2"));
+    assert_true(named_since(&g, "nas2") == 0);
+    assert_true(named_since(&g, "nas3") == at_first); /* not since the reload */
     assert_true(listed(&g, "nas3"));
     assert_string_equal(looked_at(&g, t + 66 * MIN), "nas3");
     answer(true);
