@@ -334,6 +334,21 @@ static void device_key(const char *name, char *ret, size_t cap)
              (unsigned long long)get_be64(hash + 8));
 }
 
+/* Of a file, by what a reboot leaves as it is: its inode number and time of birth, which distinguishes it from a later
+ * file of that number. The number of its device, and of a subvolume of btrfs, may be another one afterwards; it takes
+ * the place of the time where the file system has none. */
+static void file_key(const struct place *to, const struct stat *st, char *ret, size_t cap)
+{
+    struct statx sx = {0};
+    int rc = to->fd >= 0 ? statx(to->fd, "", AT_EMPTY_PATH, STATX_BTIME, &sx)
+                         : statx(AT_FDCWD, to->name, 0, STATX_BTIME, &sx);
+    if (rc == 0 && (sx.stx_mask & STATX_BTIME))
+        snprintf(ret, cap, "file-%jx-%llx-%x", (uintmax_t)st->st_ino, (unsigned long long)sx.stx_btime.tv_sec,
+                 sx.stx_btime.tv_nsec);
+    else
+        snprintf(ret, cap, "file-%jx-of-%jx", (uintmax_t)st->st_ino, (uintmax_t)st->st_dev);
+}
+
 /* A target has one state file, named after the target and not after the object: the next restore to it replaces the
  * file. */
 static void name_state(struct restore *r, const struct object_id *obj, const struct place *to, const struct stat *st)
@@ -343,18 +358,10 @@ static void name_state(struct restore *r, const struct object_id *obj, const str
     if (r->o->ranged)
         snprintf(r->state_head + strlen(r->state_head), sizeof r->state_head - strlen(r->state_head), " from %llu",
                  (unsigned long long)r->from);
-    if (S_ISBLK(st->st_mode)) {
+    if (S_ISBLK(st->st_mode))
         device_key(to->name, place, sizeof place);
-    } else {
-        /* The time of birth distinguishes a file from a later one with its inode number. */
-        struct statx sx = {0};
-        if (to->fd >= 0)
-            statx(to->fd, "", AT_EMPTY_PATH, STATX_BTIME, &sx);
-        else
-            statx(AT_FDCWD, to->name, 0, STATX_BTIME, &sx);
-        snprintf(place, sizeof place, "file-%lx-%lx-%llx-%x", (unsigned long)st->st_dev, (unsigned long)st->st_ino,
-                 (unsigned long long)sx.stx_btime.tv_sec, sx.stx_btime.tv_nsec);
-    }
+    else
+        file_key(to, st, place, sizeof place);
     snprintf(r->state_file, sizeof r->state_file, "%s/restore-%s", repo_cache_dir(r->repo), place);
 }
 

@@ -123,6 +123,34 @@ if is_root; then
     check "and only that: $fetched bytes" test "$fetched" -gt 0 -a "$fetched" -le $((4 * MIB))
     check "the record is removed" test -z "$(find "$CACHE" -name 'restore-*')"
 
+    # A file, likewise: its file system is on a device of another number.
+    mkdir "$WORK/fs"
+    for type in ext4 xfs btrfs; do
+        rm -f "$WORK/fs.img"; truncate -s 400M "$WORK/fs.img"
+        "mkfs.$type" -q "$WORK/fs.img" >/dev/null ||
+            { skip "a file on $type after a reboot" "no mkfs.$type"; continue; }
+        dev=$(loop_device "$WORK/fs.img")
+        mount "$dev" "$WORK/fs"
+        SNAPFERRY_CRASH_AT=restore-written sf "$R" restore latest "$WORK/fs/out" --verify --quiet 2>/dev/null
+        before=$(stat -c %d "$WORK/fs/out")
+        umount "$WORK/fs"
+        dev2=$(loop_device "$WORK/fs.img")
+        losetup -d "$dev"
+        mount "$dev2" "$WORK/fs"; at_exit "umount -l $WORK/fs; losetup -d $dev2"
+        [ "$type" = btrfs ] || # whose numbers are given at each mount
+            check "$type: the file is on another device number" test "$(stat -c %d "$WORK/fs/out")" != "$before"
+        printf damage | dd of="$WORK/fs/out" bs=1M seek=2 conv=notrunc status=none
+        out=$(sf "$R" restore latest "$WORK/fs/out" --verify --json 2>"$WORK/err")
+        same "$type: a file of a device of another number: it resumes at what was recorded" \
+            "$(result resumedFrom <<<"$out")" "$size"
+        check "$type: with the right bytes" cmp "$WORK/v" "$WORK/fs/out"
+        rm -f "$WORK/fs/out"
+        cp "$WORK/v" "$WORK/fs/out"
+        expect "$type: another file of that name is not taken for it" 17 'not empty' -- \
+            sf "$R" restore latest "$WORK/fs/out" --quiet
+        umount "$WORK/fs"; losetup -d "$dev2"
+    done
+
     mkdir "$WORK/tiny"
     mount -t tmpfs -o size=8m tmpfs "$WORK/tiny"; at_exit "umount -l $WORK/tiny"
     expect "18: a full file system" 18 'No space left' -- sf "$R" restore latest "$WORK/tiny/out" --quiet
