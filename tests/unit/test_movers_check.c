@@ -179,12 +179,13 @@ static void test_unusable_lists(void **state)
     const size_t len = 2 * MIB;
     int src = make_file(&r, "image", len, 3);
     static const struct {
-        bool there, sealed, empty;
+        bool there, sealed, empty, endless;
         const char *why;
-    } lists[] = {{false, false, false, "no sealed list of changes"},
-                 {true, false, false, "no sealed list of changes"},
-                 {true, true, true, "no sealed list of changes"},
-                 {true, true, false, "list of changed ranges"}};
+    } lists[] = {{false, false, false, false, "no sealed list of changes"},
+                 {true, false, false, false, "no sealed list of changes"},
+                 {true, true, true, false, "no sealed list of changes"},
+                 {true, true, false, false, "list of changed ranges"},
+                 {true, true, false, true, "cannot map the list of changes"}};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
         char name[32];
         snprintf(name, sizeof name, "up-list-%zu.vol-1", i);
@@ -194,6 +195,8 @@ static void test_unusable_lists(void **state)
             assert_true(r.changes_fd > 0);
             if (!lists[i].empty)
                 assert_int_equal(pwrite(r.changes_fd, "this is no list of ranges", 25, 0), 25);
+            if (lists[i].endless) /* more than the address space */
+                assert_int_equal(ftruncate(r.changes_fd, INT64_C(1) << 56), 0);
             if (lists[i].sealed)
                 assert_int_equal(fcntl(r.changes_fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW), 0);
         }

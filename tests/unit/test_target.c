@@ -509,7 +509,8 @@ static int write_mib(struct writer *w, uint64_t from, uint64_t to, struct err *e
     return rc < 0 ? rc : writer_flush(w, e);
 }
 
-/* The kernel tells a lost write once to each who waits for it. Whoever waits on the way must pass it on to the end. */
+/* The kernel tells a lost write once to each who waits for it. Whoever waits on the way must pass it on to the end, and
+ * to what is recorded on the way: a position whose data is lost must not be. */
 static void early_write_errors_are_kept(void **state)
 {
     (void)state;
@@ -532,11 +533,13 @@ static void early_write_errors_are_kept(void **state)
     if (rc == 0)
         rc = write_mib(w, 10 * MIB, 100 * MIB, &e);
     writer_free(w);
+    int sync = rc < 0 ? rc : target_sync(t, &e), again = rc < 0 ? rc : target_sync(t, &e);
     int fin = rc < 0 ? rc : target_finish(t, &e);
     target_free(t);
     loop_drop(dev);
     bool unmounted = shell("umount %s || { sleep 1; umount %s; }", in_dir("early"), in_dir("early"));
     assert_true(grown && unmounted);
+    assert_true(sync < 0 && again < 0);
     assert_true(fin < 0);
     assert_true(e.cls == ERR_TARGET || e.cls == ERR_NO_SPACE);
 }
