@@ -6,17 +6,22 @@
  *
  * Not one of the unit tests (make fuzz-inside, with sanitizers). Each round takes a small repository, changes something
  * in it and seals it again (a manifest, directory, indirect object or data as plain text or in its compressed form, of
- * every compressor; the entry of a content; a table of the index; a session; an epoch marker), and a child reads all of
- * it: lists, walks, verify, restore, expiry, a new session. The child may refuse whatever it likes; it must neither end
- * by a signal or a sanitizer nor take longer than a minute. A round depends on its seed alone.
+ * every compressor; the entry of a content; a table of the index; a session; an epoch marker; the schedule of
+ * maintenance), and a child uses all of it: lists, walks, verify, restore, expiry, records of backups, a backup with
+ * the boundaries of its parent, one from a list of changes, a new session, maintenance. The child may refuse whatever
+ * it likes; it must neither end by a signal or a sanitizer nor take longer than a minute; and a repository without
+ * damage must have none after its backups, and none after maintenance. A round depends on its seed alone.
  */
 #include "tests/unit/testrepo.h"
 
 #include "base/bytes.h"
-#include "daemon/mover/mover.h"
+#include "daemon/mover/backup-records.h"
+#include "daemon/mover/history.h"
+#include "daemon/mover/maintain.h"
 #include "repo/epoch.h"
 #include "repo/expire.h"
 #include "repo/item.h"
+#include "repo/maintenance.h"
 #include "repo/object.h"
 
 #include <dirent.h>
@@ -27,6 +32,9 @@
 #define TARGETS 400
 #define ROUND_S 60
 #define NOTICED 77 /* exit code of a child that found something to be wrong */
+#define BROKEN 78  /* what was good is damaged after it was used */
+#define MEMORY ((uint64_t)96 << 20)
+#define IMAGE_BYTES ((size_t)1500000)
 
 static uint64_t rng;
 static uint64_t next(void)
@@ -48,6 +56,84 @@ static const uint32_t compressors[] = {0,      0x1000, 0x1001, 0x1002, 0x1100, 0
 
 /* ---- the repository ---- */
 
+static const struct volume {
+    const char *path, *splitter;
+} volumes[] = {{"/fixed", "FIXED-128K"}, {"/dynamic", "DYNAMIC-128K-BUZHASH"}};
+#define N_VOLUMES (sizeof volumes / sizeof *volumes)
+
+/* Text, zeros, noise. */
+static void image_make(const char *path)
+{
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    for (size_t at = 0; at < IMAGE_BYTES; at += 8) {
+        uint64_t x = at / 400000 % 3 == 0 ? at / 50 : at / 400000 % 3 == 1 ? 0 : next();
+        assert_int_equal(fwrite(&x, 8, 1, f), 1);
+    }
+    assert_int_equal(fclose(f), 0);
+}
+
+/* Random places of it. `c`: gets them; NULL: none. */
+static void image_change(const char *path, struct changes *c)
+{
+    struct err e = ERR_INIT;
+    FILE *f = fopen(path, "r+");
+    assert_non_null(f);
+    for (size_t n = below(4); n > 0; n--) {
+        const size_t at = below(IMAGE_BYTES), len = 1 + below(5000);
+        fseek(f, (long)at, SEEK_SET);
+        for (size_t i = 0; i < len; i++)
+            fputc((int)below(256), f);
+        if (c)
+            assert_ok(changes_add(c, at, len, &e), &e);
+    }
+    fclose(f);
+}
+
+static int image_backup(struct repo *r, const char *path, const struct volume *v,
+                        const struct backup_incremental *incremental, struct err *e)
+{
+    struct source *CLEANUP(source_freep) src = NULL;
+    struct backup_result res = {0};
+    struct backup_opts o = {.limits = {.memory = MEMORY, .workers = 1},
+                            .splitter = v->splitter,
+                            .as = {.user = "snapferry", .host = "node"},
+                            .compression = 0x1101,
+                            .incremental = incremental};
+    snprintf(o.as.path, sizeof o.as.path, "%s", v->path);
+    int rc = source_open(&src, path, e);
+    if (rc == 0)
+        rc = backup_run(r, src, &o, &res, e);
+    backup_result_clear(&res);
+    return rc;
+}
+
+/* With lists of chunks, parents, a record of a backup, an owner of maintenance and its schedule. */
+static void base_backups(struct testrepo *t)
+{
+    struct err e = ERR_INIT;
+    char path[64];
+    snprintf(path, sizeof path, "%s/image", t->dir);
+    rng = 4711;
+    image_make(path);
+    for (size_t i = 0; i < 2 * N_VOLUMES; i++) {
+        assert_ok(image_backup(t->r, path, &volumes[i % N_VOLUMES], NULL, &e), &e);
+        image_change(path, NULL);
+    }
+    json_t *records = json_pack("[{s:{s:s,s:s,s:s,s:s,s:s,s:s},s:{s:i,s:[]}}]", "labels", "type", "snapferry-backup",
+                                "backup", "b", "node", "node", "machine", "0123456789abcdef0123456789abcdef", "part",
+                                "0", "state", "final", "data", "version", 1, "volumes");
+    assert_null(backup_record_malformed(json_object_get(json_array_get(records, 0), "labels"),
+                                        json_object_get(json_array_get(records, 0), "data")));
+    assert_ok(backup_records_write(t->r, records, &e), &e);
+    json_decref(records);
+    struct maintenance_schedule s;
+    assert_ok(maintenance_load(t->r, &s, &e), &e);
+    assert_ok(maintenance_note(&s, MAINT_SNAPSHOT_GC, now_ns() - NS_PER_S, now_ns(), NULL, &e), &e);
+    assert_ok(maintenance_store(t->r, &s, &e), &e);
+    maintenance_clear(&s);
+}
+
 static void base_make(struct testrepo *t)
 {
     struct err e = ERR_INIT;
@@ -57,6 +143,7 @@ static void base_make(struct testrepo *t)
     for (unsigned i = 0; p < text + 399000; i++)
         p += sprintf(p, "line %u of a file that compresses, %x\n", i, i * 2654435761u);
     testrepo_new(t, "FIXED-128K", NULL);
+    assert_ok(manifests_initialise(t->r, "snapferry@node", &e), &e);
     for (size_t i = 0; i < sizeof writable / sizeof *writable; i++) {
         CLEANUP(put_scratch_freep) struct put_scratch *s = NULL;
         CLEANUP(manifest_batch_freep) struct manifest_batch *b = NULL;
@@ -82,6 +169,7 @@ static void base_make(struct testrepo *t)
     }
     testrepo_flush(t);
     free(text);
+    base_backups(t);
 }
 
 /* ---- mutations ---- */
@@ -309,13 +397,45 @@ static void add_epochs(struct repo *r)
     }
 }
 
+/* The schedule of maintenance: one of its strings or numbers is another one. */
+static void change_schedule(struct repo *r)
+{
+    struct err e = ERR_INIT;
+    struct maintenance_schedule s;
+    if (maintenance_load(r, &s, &e) < 0)
+        return;
+    char *text = json_dumps(s.doc, JSON_COMPACT);
+    size_t len = strlen(text), cap = len + 4096;
+    uint8_t *room = malloc(cap);
+    for (unsigned i = 0; i < 50; i++) { /* until it is a document again */
+        memcpy(room, text, len);
+        size_t n = len;
+        mutate(room, &n, cap);
+        json_t *doc = json_loadb((const char *)room, n, 0, NULL);
+        if (!json_is_object(doc)) {
+            json_decref(doc);
+            continue;
+        }
+        json_decref(s.doc);
+        s.doc = doc;
+        maintenance_store(r, &s, &e);
+        break;
+    }
+    free(room);
+    free(text);
+    maintenance_clear(&s);
+}
+
 static void change(struct testrepo *t)
 {
     struct targets *x = calloc(1, sizeof *x);
     struct err e = ERR_INIT;
     index_set_each(repo_index(t->r), -1, note_target, x, &e);
     for (size_t n = 1 + below(3); n > 0 && x->n; n--)
-        switch (below(10)) {
+        switch (below(11)) {
+        case 10:
+            change_schedule(t->r);
+            break;
         case 0:
             change_entry(t->r, x);
             break;
@@ -355,7 +475,7 @@ static int read_entry(struct dir_entry *d, void *arg)
         f->depth--;
     } else if (d->obj.content.len && d->size >= 0 && d->size < (1 << 24)) {
         struct restore_result res = {0};
-        const struct restore_opts o = {.limits = {.memory = (uint64_t)96 << 20, .workers = 1}, .force = true};
+        const struct restore_opts o = {.limits = {.memory = MEMORY, .workers = 1}, .force = true};
         restore_run(f->r, &d->obj, (uint64_t)d->size, f->out, &o, &res, &e);
     }
     return 0;
@@ -375,37 +495,132 @@ static int read_snapshot(struct snapshot *s, void *arg)
     return 0;
 }
 
-/* Whether something was found to be wrong. */
-static bool read_all(const char *dir)
+/* ---- writing to it ---- */
+
+struct newest {
+    char id[33];
+    int64_t start_ns;
+    const char *path;
+};
+static int note_newest(struct snapshot *s, void *arg)
+{
+    struct newest *n = arg;
+    if (strcmp(s->source.path, n->path) == 0 && (!*n->id || s->start_ns >= n->start_ns)) {
+        snprintf(n->id, sizeof n->id, "%s", s->id);
+        n->start_ns = s->start_ns;
+    }
+    return 0;
+}
+
+/* Backups of both volumes: by the boundaries of the parents, and from a list of changes. */
+static void backups(struct repo *r, const char *dir, const char *image)
+{
+    char path[100], cmd[300];
+    struct err e = ERR_INIT;
+    snprintf(path, sizeof path, "%s/image", dir);
+    snprintf(cmd, sizeof cmd, "cp %s %s", image, path);
+    if (system(cmd) != 0)
+        _exit(2);
+    for (size_t i = 0; i < 2 * N_VOLUMES; i++) {
+        const struct volume *v = &volumes[i / 2];
+        struct newest n = {.path = v->path};
+        struct snapshot_source as = {.user = "snapferry", .host = "node"};
+        struct changes *CLEANUP(changes_freep) c = NULL;
+        e = (struct err)ERR_INIT;
+        history_find(r, &(struct history){.volume_id = "", .name = v->path}, &as, &e);
+        assert_ok(changes_new(&c, &e), &e);
+        image_change(path, c);
+        changes_finish(c);
+        e = (struct err)ERR_INIT;
+        snapshots_each(r, NULL, true, note_newest, &n, NULL, &e);
+        const struct backup_incremental inc = {
+            .parent = n.id, .changes = c, .sample = below(2) ? 0.5 : 0, .sample_seed = 1};
+        e = (struct err)ERR_INIT;
+        image_backup(r, path, v, i % 2 && *n.id ? &inc : NULL, &e);
+    }
+}
+
+static void records_read(struct repo *r)
+{
+    struct err e = ERR_INIT;
+    struct backup_records_page p = {.records = NULL};
+    unsigned removed = 0;
+    backup_records_page(r, "node", "", 1, 100000, &p, &e);
+    json_decref(p.records);
+    e = (struct err)ERR_INIT;
+    backup_records_tidy(r, "node", now_ns(), &removed, &e);
+}
+
+static void maintain(struct repo *r)
+{
+    setenv("SNAPFERRY_TEST_MAINTENANCE", "1", 1);
+    const unsigned kind = (unsigned)below(4);
+    const struct maintain_opts o = {.owner = "snapferry@node", .full = kind > 0, .unsafe = kind > 1};
+    struct maintain_result res;
+    struct err e = ERR_INIT;
+    maintain_run(r, &o, &res, &e);
+}
+
+/* ---- all of it ---- */
+
+static struct repo *work_open(const char *dir)
 {
     struct err e = ERR_INIT;
     struct blobs *b = NULL;
     struct repo *r = NULL;
-    struct session *s = NULL;
-    char path[100], cache[100], out[100];
+    char path[100], cache[100];
     snprintf(path, sizeof path, "%s/repo", dir);
     snprintf(cache, sizeof cache, "%s/cache2", dir);
-    snprintf(out, sizeof out, "%s/out", dir);
     const struct repo_opts o = {.cache_dir = cache, .username = "snapferry", .hostname = "node"};
-    if (blobs_open_dir(&b, path, BLOBS_OPEN, NULL, 0, &e) < 0 || repo_open(&r, b, "test", &o, &e) < 0)
-        return true;
-    struct files f = {.r = r, .out = out};
-    e = (struct err)ERR_INIT;
-    snapshots_each(r, NULL, true, read_snapshot, &f, NULL, &e);
-    const struct verify_opts vo = {.limits = {.memory = (uint64_t)96 << 20, .workers = 1}, .read_percent = 100};
+    if (blobs_open_dir(&b, path, BLOBS_OPEN, NULL, 0, &e) < 0)
+        return NULL;
+    return repo_open(&r, b, "test", &o, &e) < 0 ? NULL : r;
+}
+
+static bool is_damaged(struct repo *r, const char *when)
+{
+    const struct verify_opts vo = {.limits = {.memory = MEMORY, .workers = 1}, .read_percent = 100};
     struct verify_result v = {0};
-    e = (struct err)ERR_INIT;
-    const bool wrong = verify_run(r, NULL, 0, &vo, &v, &e) < 0;
+    struct err e = ERR_INIT;
+    if (verify_run(r, NULL, 0, &vo, &v, &e) >= 0)
+        return false;
+    if (when)
+        printf("%s: %s\n", when, e.msg);
+    return true;
+}
+
+/* 0: nothing was found to be wrong; NOTICED; BROKEN. */
+static int use_all(const char *dir, const char *image)
+{
+    struct err e = ERR_INIT;
+    struct session *s = NULL;
+    char out[100];
+    snprintf(out, sizeof out, "%s/out", dir);
+    struct repo *r = work_open(dir);
+    if (!r)
+        return NOTICED;
+    struct files f = {.r = r, .out = out};
+    snapshots_each(r, NULL, true, read_snapshot, &f, NULL, &e);
+    const bool wrong = is_damaged(r, NULL);
     const struct expire_opts eo = {.user = "snapferry", .host = "node", .dry_run = true};
     struct expire_result er = {0};
     e = (struct err)ERR_INIT;
     snapshots_expire(r, &eo, NULL, NULL, &er, &e);
+    records_read(r);
+    backups(r, dir, image);
     e = (struct err)ERR_INIT;
     if (session_new(&s, r, NULL, &e) >= 0)
         session_flush(s, &e);
     session_free(s);
     repo_free(r);
-    return wrong;
+    bool broken = false;
+    for (unsigned stage = 0; stage < 2 && !broken && (r = work_open(dir)); stage++) {
+        broken = !wrong && is_damaged(r, stage ? "after maintenance" : "after backups");
+        if (!stage && !broken)
+            maintain(r);
+        repo_free(r);
+    }
+    return broken ? BROKEN : wrong ? NOTICED : 0;
 }
 
 /* ---- rounds ---- */
@@ -415,7 +630,7 @@ static void no_log(enum log_level lvl, const char *line, void *arg)
     (void)lvl, (void)line, (void)arg;
 }
 
-static int run_child(const struct testrepo *base, uint64_t seed, bool reads)
+static int run_child(const struct testrepo *base, const char *image, uint64_t seed, bool uses)
 {
     pid_t pid = fork();
     if (pid == 0) {
@@ -423,9 +638,9 @@ static int run_child(const struct testrepo *base, uint64_t seed, bool reads)
         rng = seed;
         log_to(no_log, NULL);
         alarm(ROUND_S);
-        bool wrong = false;
-        if (reads) {
-            wrong = read_all(base->dir);
+        int found = 0;
+        if (uses) {
+            found = use_all(base->dir, image);
         } else {
             char path[64];
             snprintf(path, sizeof path, "%s/repo", base->dir);
@@ -433,7 +648,7 @@ static int run_child(const struct testrepo *base, uint64_t seed, bool reads)
             change(&work);
         }
         fflush(NULL);
-        _exit(wrong ? NOTICED : 0);
+        _exit(found);
     }
     int status = -1;
     waitpid(pid, &status, 0);
@@ -465,13 +680,16 @@ int main(int argc, char **argv)
     put_scratch_free(base.p);
     base.p = NULL;
     testrepo_dir(&work);
+    char image[64];
+    snprintf(image, sizeof image, "%s/image", base.dir);
     for (; rounds == 0 || (double)mono_ns() / 1e9 < end; seed++, rounds++) {
         renew(work.dir, base.dir);
-        int changed = run_child(&work, seed, false), status = changed ? changed : run_child(&work, seed, true);
+        int changed = run_child(&work, image, seed, false);
+        int status = changed ? changed : run_child(&work, image, seed, true);
         if (WIFEXITED(status) && WEXITSTATUS(status) == NOTICED) {
             noticed++;
         } else if (status) {
-            printf("seed %llu: %s %s %d; kept in %s\n", (unsigned long long)seed, changed ? "changing" : "reading",
+            printf("seed %llu: %s %s %d; kept in %s\n", (unsigned long long)seed, changed ? "changing" : "using",
                    WIFSIGNALED(status) ? "ended by signal" : "ended with",
                    WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), work.dir);
             fflush(stdout);
