@@ -3,6 +3,7 @@
 #include "daemon/cli/live.h"
 #include "daemon/cli/options-table.h"
 
+#include "base/fault.h"
 #include "chunker/kernel.h"
 #include "daemon/check/plugin-check.h"
 
@@ -83,6 +84,7 @@ int main(int argc, char **argv)
         return of_unit;
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error of the write */
+    fault_report("snapferry", ERR_GENERIC);
     log_to(print_log, &o);
     int rc = options_parse(&o, argc, argv, &e);
     screen_set_wide(rc >= 0 && o.wide);

@@ -200,11 +200,17 @@ static void judge_without_result(const struct mover *v, struct mover_end *end, c
                 words);
     } else {
         end_set(end, MOVER_DIED, ERR_GENERIC, v, "died while running: %s%s%s", status, last, words);
-        if (v->status >= 0 && WTERMSIG(v->status) == SIGKILL)
+        const int sig = v->status >= 0 ? WTERMSIG(v->status) : 0;
+        if (sig == SIGKILL)
             err_hint(
                 &end->err,
                 "killed externally, or by the kernel for lack of memory: see the kernel log, and `snapferry logs %s`",
                 v->operation);
+        else if (sig == SIGBUS)
+            err_hint(&end->err,
+                     "a file of the cache directory was truncated, or its disk failed: see the kernel log, "
+                     "and `snapferry logs %s`",
+                     v->operation);
     }
 }
 

@@ -12,6 +12,7 @@
 #include "base/bytes.h"
 #include "base/cleanup.h"
 #include "base/crash.h"
+#include "base/fault.h"
 #include "base/time.h"
 #include "daemon/protocol/mover-wire.h"
 #include "repo/format.h"
@@ -47,6 +48,7 @@ static void take_signals(void)
     sigaction(SIGPIPE, &a, NULL);
     sigaction(SIGXFSZ, &a, NULL); /* a limit on the size of files is an error of the write */
     sigaction(SIGHUP, &a, NULL);
+    fault_report("snapferry-mover", 0); /* the daemon sees the signal, and tries again */
 }
 
 struct agent {
