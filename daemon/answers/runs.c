@@ -79,6 +79,8 @@ static json_t *operation_document(const struct operation *op)
     put_ns(o, "ended_ns", op->completed_ns);
     if (op->attempt)
         jset_int(o, "attempt", op->attempt + 1);
+    if (op->state == OP_RETRYING)
+        put_ns(o, "retry_ns", op->wake_ns);
     if (!op_state_terminal(op->state) && json_is_object(op->progress))
         json_object_set(o, "progress", op->progress);
     if (op->state == OP_SKIPPED)

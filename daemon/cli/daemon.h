@@ -132,6 +132,10 @@ const char *volumes_apart(const size_t n[STANDINGS]);
 void job_next(const json_t *job, bool offline, char *out, size_t cap);
 /* Four cells: protected, name, last success, next run; the reason as a note. */
 void volume_cells(struct table *t, const json_t *v);
+/* Of a page about a volume (labels.h): whether it is protected, why not, or since when; when its next backup is due. */
+void print_protection(const json_t *volume);
+/* The names of its jobs. */
+void print_jobs(const json_t *volume);
 
 /* ---- waiting (wait.c) ---- */
 

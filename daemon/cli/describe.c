@@ -1,220 +1,212 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* describe.c - everything that is recorded about a backup, operation, native snapshot or volume */
+/*
+ * describe.c - a backup, operation, native snapshot or volume, as far as people need it
+ *
+ * Everything that is recorded of it follows with --verbose (document.c), or is in --json.
+ */
+#include "daemon/cli/document.h"
+#include "daemon/cli/labels.h"
 #include "daemon/cli/live.h"
 #include "daemon/cli/results.h"
-#include "daemon/cli/stages.h"
 
 #include <errno.h>
 #include <string.h>
 
-#define DEPTH_MAX 6
-#define KEY_WIDTH 20
+#define ATTEMPTS_SHOWN 4
 
-static bool ends_with(const char *s, const char *end)
+/* A member that is a text. */
+static void print_member(const char *label, const json_t *doc, const char *member)
 {
-    size_t n = strlen(s), m = strlen(end);
-    return n >= m && !strcmp(s + n - m, end);
+    if (*jstr(doc, member))
+        print_line(label, "%s", jstr(doc, member));
 }
 
-static bool in_bytes(const char *key)
+static void print_time(const char *label, const json_t *doc, const char *member)
 {
-    static const char *const keys[] = {"size", "used", "new", "stored", "bytes", "allocated", "copied"};
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (!strcmp(key, keys[i]))
-            return true;
-    return ends_with(key, "_bytes") || ends_with(key, "Bytes");
+    const int64_t ns = jint(doc, member);
+    if (ns > 0)
+        print_line(label, "%s (%s)", text_local_time(ns), text_ago(ns));
 }
 
-/* Times in the future by definition. */
-static bool is_to_come(const char *key)
+/* "Completed in 2.6 s", "Retrying", with the reason if there is one. */
+static void print_state(const json_t *doc)
 {
-    static const char *const keys[] = {"next_ns", "wake_ns", "deadline_ns", "cancel_deadline_ns"};
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (!strcmp(key, keys[i]))
-            return true;
-    return false;
+    const char *state = jstr(doc, "state"), *why = jstr(doc, "why");
+    const int64_t from = jint(doc, jint(doc, "started_ns") > 0 ? "started_ns" : "created_ns"),
+                  to = jint(doc, "ended_ns");
+    char text[1600];
+    print_label("State");
+    printf("%s%s%s", tint_on(tint_of_state(state)), text_name(state), tint_off(tint_of_state(state)));
+    if (to > 0)
+        printf(" in %s", text_took(from, to));
+    snprintf(text, sizeof text, "%s%.1400s", *why ? ": " : "", why);
+    print_paragraph(stdout, text, LABEL_WIDTH + text_width(text_name(state)), LABEL_WIDTH);
+    if (jint(doc, "retry_ns") > 0)
+        print_line("Next attempt", "%s (%s)", text_local_time(jint(doc, "retry_ns")), text_in(jint(doc, "retry_ns")));
+    if (jint(doc, "position") > 0)
+        print_line("Position", "%lld%s%s", (long long)jint(doc, "position"), *jstr(doc, "blocked_by") ? ", after " : "",
+                   jstr(doc, "blocked_by"));
+    if (jint(doc, "gives_up_ns") > 0)
+        print_line("Gives up", "%s (%s)", text_local_time(jint(doc, "gives_up_ns")), text_in(jint(doc, "gives_up_ns")));
 }
 
-/* The text of a value; the suffix of the name gives the unit (docs/control.md). */
-static void value_text(const char *key, const json_t *v, char *out, size_t cap)
+static void print_times(const json_t *doc)
 {
-    int64_t n = json_is_integer(v) ? json_integer_value(v) : 0;
-    if (json_is_string(v))
-        snprintf(out, cap, "%s", json_string_value(v));
-    else if (json_is_integer(v) && ends_with(key, "_ns") && n > 0)
-        snprintf(out, cap, "%s (%s)", text_local_time(n), is_to_come(key) ? text_in(n) : text_ago(n));
-    else if (json_is_integer(v) && in_bytes(key) && n >= 0)
-        snprintf(out, cap, "%s (%lld)", text_bytes((uint64_t)n), (long long)n);
-    else if (json_is_number(v) && ends_with(key, "_s"))
-        snprintf(out, cap, "%s", text_seconds(json_number_value(v)));
-    else if (json_is_number(v) && !strcmp(key, "rate"))
-        snprintf(out, cap, "%s", text_rate(json_number_value(v)));
-    else if (json_is_integer(v))
-        snprintf(out, cap, "%lld", (long long)n);
-    else if (json_is_real(v))
-        snprintf(out, cap, "%.3f", json_real_value(v));
-    else
-        snprintf(out, cap, "%s", json_is_true(v) ? "yes" : json_is_false(v) ? "no" : "-");
-}
-
-/* After text that ends in `column`. */
-static void print_value(const char *key, const json_t *v, unsigned column, unsigned indent)
-{
-    char text[8192];
-    value_text(key, v, text, sizeof text);
-    print_paragraph(stdout, text, column, indent);
-}
-
-/* The name of a member without the suffix of its unit. Static buffers, four in turn. */
-static const char *plain_key(const char *key)
-{
-    static char buf[4][128];
-    static unsigned turn;
-    char *out = buf[turn++ % 4];
-    size_t n = strlen(key);
-    snprintf(out, sizeof buf[0], "%.*s", (int)(ends_with(key, "_ns") ? n - 3 : ends_with(key, "_s") ? n - 2 : n), key);
-    return text_name(out);
-}
-
-/* "  key                 "; returns the column after it. */
-static unsigned print_key(const char *key, unsigned depth)
-{
-    const char *name = plain_key(key);
-    unsigned left = 2 * depth, width = text_width(name), room = KEY_WIDTH - 1 > left ? KEY_WIDTH - 1 - left : 0;
-    printf("%*s%s%s%s", (int)left, "", tint_on(TINT_DIM), name, tint_off(TINT_DIM));
-    return left + width + (width < room ? room - width : 0);
-}
-
-/* The blanks after it. */
-static unsigned print_gap(const char *key, unsigned depth, unsigned column)
-{
-    unsigned at = 2 * depth + text_width(plain_key(key));
-    printf("%*s", (int)(column + 1 - at), "");
-    return column + 1;
-}
-
-static bool is_empty(const json_t *v)
-{
-    return json_is_null(v) || (json_is_string(v) && !*json_string_value(v)) ||
-           (json_is_array(v) && !json_array_size(v)) || (json_is_object(v) && !json_object_size(v)) ||
-           (json_is_integer(v) && !json_integer_value(v));
-}
-
-static void print_members(const json_t *o, unsigned depth);
-
-/* The members of an object "bytes". */
-static void print_amounts(const json_t *o, unsigned depth)
-{
-    const char *key;
-    json_t *v;
-    json_object_foreach((json_t *)(uintptr_t)o, key, v)
-    {
-        if (!json_is_integer(v) || !json_integer_value(v))
-            continue;
-        unsigned column = print_gap(key, depth, print_key(key, depth));
-        print_value("bytes", v, column, KEY_WIDTH);
-    }
-}
-
-/* Long documents, only shown with --json. */
-static bool for_machines(const char *key)
-{
-    static const char *const keys[] = {"stages", "policy", "own", "into", "native_doc", "lockdown", "native_class"};
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (!strcmp(key, keys[i]))
-            return true;
-    return false;
+    print_time("Created", doc, "created_ns");
+    print_time("Started", doc, "started_ns");
+    print_time("Ended", doc, "ended_ns");
 }
 
 /* One line, as by wait. */
-static void print_progress(const json_t *v, unsigned column)
+static void print_progress(const json_t *doc)
 {
     struct shown s;
     char line[1024];
-    shown_from_json(&s, v);
+    if (!jobj(doc, "progress"))
+        return;
+    shown_from_json(&s, jobj(doc, "progress"));
     progress_line(&s, SCREEN_ENDLESS, line, sizeof line);
-    print_escaped(stdout, line, column, KEY_WIDTH);
+    print_label("Progress");
+    print_escaped(stdout, line, LABEL_WIDTH, LABEL_WIDTH);
 }
 
-/* The stages of a result as one text. */
-static void print_stages(const json_t *result, unsigned depth)
-{
-    char text[1024];
-    if (!stages_text_json(text, sizeof text, jarr(result, "stages"), jstr(result, "bottleneck")))
-        return;
-    print_paragraph(stdout, text, print_gap("time", depth, print_key("time", depth)), KEY_WIDTH);
-}
-
-static void print_member(const char *key, const json_t *v, unsigned depth)
-{
-    size_t i;
-    const json_t *item;
-    if (is_empty(v) || depth > DEPTH_MAX || (depth && for_machines(key)))
-        return;
-    unsigned column = print_key(key, depth);
-    if (!strcmp(key, "progress") && json_is_object(v)) {
-        print_progress(v, print_gap(key, depth, column));
-    } else if (!strcmp(key, "bytes") && json_is_object(v)) {
-        putchar('\n');
-        print_amounts(v, depth + 1);
-    } else if (json_is_object(v)) {
-        putchar('\n');
-        print_members(v, depth + 1);
-        print_stages(v, depth + 1);
-    } else if (json_is_array(v)) {
-        putchar('\n');
-        json_array_foreach(v, i, item)
-        {
-            printf("%*s-", (int)(2 * depth + 2), "");
-            if (json_is_object(item)) {
-                putchar('\n');
-                print_members(item, depth + 2);
-            } else {
-                putchar(' ');
-                print_value(key, item, 2 * depth + 4, 2 * depth + 4);
-            }
-        }
-    } else {
-        print_value(key, v, print_gap(key, depth, column), KEY_WIDTH);
-    }
-}
-
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-/* In the order of their names: that of a document is the order in which it was made. */
-static void print_members(const json_t *o, unsigned depth)
-{
-    const char *key;
-    json_t *v;
-    size_t n = 0;
-    CLEANUP_FREE const char **keys = calloc(json_object_size(o) + 1, sizeof *keys);
-    json_object_foreach((json_t *)(uintptr_t)o, key, v) if (keys) keys[n++] = key;
-    if (keys)
-        qsort(keys, n, sizeof *keys, by_name);
-    for (size_t i = 0; i < n; i++)
-        print_member(keys[i], json_object_get(o, keys[i]), depth);
-}
-
-static void print_error_of(const json_t *doc)
+static void print_failure(const json_t *doc)
 {
     const json_t *error = jobj(doc, "error");
+    char text[2200];
     if (!error)
         return;
-    char text[2200];
     snprintf(text, sizeof text, "%.1500s (%.60s%s%.60s)", jstr(error, "message"), jstr(error, "class"),
              *jstr(error, "stage") ? " in " : "", jstr(error, "stage"));
-    unsigned column = print_gap("error", 0, print_key("error", 0));
+    print_label("Error");
     fputs(tint_on(TINT_BAD), stdout);
-    print_paragraph(stdout, text, column, KEY_WIDTH);
+    print_paragraph(stdout, text, LABEL_WIDTH, LABEL_WIDTH);
     fputs(tint_off(TINT_BAD), stdout);
     if (*jstr(error, "hint")) {
-        printf("%*s→ ", KEY_WIDTH, "");
-        print_paragraph(stdout, jstr(error, "hint"), KEY_WIDTH + 2, KEY_WIDTH + 2);
+        printf("%*s→ ", LABEL_WIDTH, "");
+        print_paragraph(stdout, jstr(error, "hint"), LABEL_WIDTH + 2, LABEL_WIDTH + 2);
     }
 }
+
+/* ---- operations ---- */
+
+static void print_subject(const json_t *op)
+{
+    const char *kind = jstr(op, "kind"), *volume = jstr(op, "volume");
+    if (!strcmp(kind, "backup") && *volume)
+        print_line("Backup of", "%s", volume);
+    else if (!strcmp(kind, "restore") && *volume)
+        print_line("Restore of", "%s", volume);
+    else
+        print_line("Task", "%s", result_task(op));
+    print_member(!strcmp(kind, "restore") ? "Restore" : "Backup", op, "backup");
+    print_member("Storage class", op, "class");
+    print_member("Repository", op, "repository");
+}
+
+/* Whether all data was read, or what changed since which snapshot, and why. */
+static void print_reading(const json_t *op)
+{
+    const json_t *r = jobj(op, "result"), *incremental = jobj(r, "incremental");
+    const char *parent = jstr(op, "parentSnapshot"), *fallback = jstr(r, "fallbackReason");
+    const char *full = *jstr(op, "fullWhy") ? jstr(op, "fullWhy") : jstr(op, "fullReason");
+    char data[200] = "";
+    if (json_object_get(r, "readBytes"))
+        snprintf(data, sizeof data, "%s of %s read", text_size(r, "readBytes"), text_size(r, "totalBytes"));
+    if (*parent && *fallback)
+        print_line("Reading", "all data, the list of changes was not used: %s%s%s", fallback, *data ? "; " : "", data);
+    else if (*parent && (!r || jbool(incremental, "used")))
+        print_line("Reading", "incremental since snapshot %.16s, %s changed in %lld range%s%s%s", parent,
+                   text_size(op, "listedBytes"), (long long)jint(op, "listedRanges"),
+                   jint(op, "listedRanges") == 1 ? "" : "s", *data ? "; " : "", data);
+    else if (*full)
+        print_line("Reading", "all data: %s%s%s", full, *data ? "; " : "", data);
+    else if (*data)
+        print_line("Reading", "%s", data);
+    if (jint(incremental, "sampledBytes") > 0)
+        print_line("", "%s of what is unchanged read and compared (verify-sample)",
+                   text_size(incremental, "sampledBytes"));
+}
+
+static void print_backup_result(const json_t *r)
+{
+    if (json_object_get(r, "incrementalBytes"))
+        print_line("Stored", "%s new%s%s%s", text_size(r, "incrementalBytes"), jint(r, "uploadedBytes") > 0 ? ", " : "",
+                   jint(r, "uploadedBytes") > 0 ? text_size(r, "uploadedBytes") : "",
+                   jint(r, "uploadedBytes") > 0 ? " written" : "");
+    if (jint(r, "badBytes") > 0)
+        print_line("Unreadable", "%s, stored as zeros", text_size(r, "badBytes"));
+    print_member("Snapshot", r, "snapshotID");
+    print_member("Source", r, "as");
+}
+
+static void print_native_of(const json_t *op)
+{
+    const char *kept = jstr(op, "retainedSnapshot"), *taken = jstr(jobj(op, "details"), "native");
+    const json_t *x = jobj(jobj(op, "details"), "exposure");
+    if (*kept)
+        print_line("Native snapshot", "%s, kept", kept);
+    else if (*taken)
+        print_line("Native snapshot", "%s%s", taken, jint(op, "ended_ns") > 0 ? ", no longer on the storage" : "");
+    if (*jstr(x, "mechanism"))
+        print_line("Exposed as", "%s, %s%s%s%s%s", jstr(x, "mechanism"),
+                   jbool(x, "read_only") ? "read-only" : "writable", *jstr(x, "class") ? ", class " : "",
+                   jstr(x, "class"), *jstr(x, "where") ? ", in " : "", jstr(x, "where"));
+}
+
+static void print_mover(const json_t *op)
+{
+    const json_t *m = jobj(op, "mover");
+    if (json_object_get(m, "memory_peak"))
+        print_line("Mover", "%s of CPU, at most %s of memory%s%s",
+                   text_seconds(json_number_value(json_object_get(m, "cpu_seconds"))), text_size(m, "memory_peak"),
+                   *jstr(m, "outcome") && strcmp(jstr(m, "outcome"), "ok") != 0 ? ", ended by " : "",
+                   strcmp(jstr(m, "outcome"), "ok") != 0 ? jstr(m, "outcome") : "");
+}
+
+/* The errors of earlier attempts, the last ones. */
+static void print_attempts(const json_t *op)
+{
+    const json_t *list = jarr(jobj(op, "details"), "attempts"), *a;
+    const int64_t last = jint(jobj(op, "error"), "at_ns");
+    const size_t n = json_array_size(list);
+    size_t i;
+    if (jint(op, "attempt") > 1)
+        print_line("Attempt", "%lld", (long long)jint(op, "attempt"));
+    json_array_foreach(list, i, a)
+    {
+        if (i + ATTEMPTS_SHOWN >= n && jint(a, "at_ns") != last)
+            print_line("Earlier error", "%s (%s): %s", text_local_time(jint(a, "at_ns")), text_ago(jint(a, "at_ns")),
+                       jstr(a, "message"));
+    }
+}
+
+static void describe_operation(const json_t *op)
+{
+    const char *kind = jstr(op, "kind");
+    const json_t *details = jobj(op, "details");
+    print_subject(op);
+    print_state(op);
+    print_progress(op);
+    print_times(op);
+    print_attempts(op);
+    print_member("Configuration", op, "config_kept");
+    if (!strcmp(kind, "backup")) {
+        print_reading(op);
+        print_backup_result(jobj(op, "result"));
+        print_native_of(op);
+    } else {
+        print_member("Target", details, "target_name");
+        print_member("Target state", op, "target_state");
+        print_member("Restored from", details, "from");
+        result_print_labelled(op);
+    }
+    print_mover(op);
+    print_failure(op);
+    print_member("Id", op, "id");
+}
+
+/* ---- backups ---- */
 
 static void print_operations(const json_t *list)
 {
@@ -224,17 +216,13 @@ static void print_operations(const json_t *list)
     const json_t *op;
     json_array_foreach(list, i, op)
     {
-        const json_t *p = jobj(op, "progress"), *result = jobj(op, "result");
-        bool completed = !strcmp(jstr(op, "state"), "Completed");
-        char time[1024];
+        const bool completed = !strcmp(jstr(op, "state"), "Completed");
         table_cell(t, tint_of_state(jstr(op, "state")), "%s", jstr(op, "state"));
-        table_cell(t, TINT_NONE, "%s", jstr(op, "volume"));
-        table_cell(t, TINT_NONE, "%s", completed ? "100%" : text_percent(p));
+        table_cell(t, TINT_NONE, "%s", *jstr(op, "volume") ? jstr(op, "volume") : result_task(op));
+        table_cell(t, TINT_NONE, "%s", completed ? "100%" : text_percent(jobj(op, "progress")));
         table_cell(t, TINT_NONE, "%s", result_size(op));
         table_cell(t, TINT_NONE, "%s", result_new(op));
         table_cell(t, TINT_NONE, "%s", jstr(op, "id"));
-        if (stages_text_json(time, sizeof time, jarr(result, "stages"), jstr(result, "bottleneck")))
-            table_note(t, TINT_DIM, time);
     }
     if (table_rows(t))
         puts("\nOperations");
@@ -243,49 +231,152 @@ static void print_operations(const json_t *list)
     {
         if (!jobj(op, "error"))
             continue;
-        printf("\n%s\n", text_name(jstr(op, "id")));
-        print_error_of(op);
+        printf("\n%s\n", text_name(*jstr(op, "volume") ? jstr(op, "volume") : jstr(op, "id")));
+        print_failure(op);
     }
 }
 
-/* Known members first, details last. */
-static void print_document(const json_t *doc)
+/* "4: 1 completed, 1 failed" */
+static void print_volumes(const json_t *b)
 {
-    const char *key;
-    json_t *v;
-    const char *state = jstr(doc, "state");
-    json_object_foreach((json_t *)(uintptr_t)doc, key, v)
+    const long long total = jint(b, "total"), canceled = jint(b, "canceled");
+    char text[200];
+    int n = snprintf(text, sizeof text, "%lld: %lld completed", total, (long long)jint(b, "completed"));
+    if (jint(b, "failed") > 0)
+        n += snprintf(text + n, sizeof text - (size_t)n, ", %lld failed", (long long)jint(b, "failed"));
+    if (canceled > 0)
+        snprintf(text + n, sizeof text - (size_t)n, ", %lld canceled", canceled);
+    print_line("Volumes", "%s", text);
+    if (jint(b, "size") > 0)
+        print_line("Data", "%s%s%s%s", text_size(b, "size"), json_object_get(b, "new") ? ", " : "",
+                   json_object_get(b, "new") ? text_size(b, "new") : "", json_object_get(b, "new") ? " new" : "");
+}
+
+/* Repositories that have its outcome, and those that do not have it yet. */
+static void print_recorded(const json_t *recorded)
+{
+    const char *name;
+    const json_t *v;
+    json_object_foreach((json_t *)(uintptr_t)recorded, name, v)
+        print_line("Outcome", "%s in repository %s", json_is_true(v) ? "recorded" : "not yet recorded", name);
+}
+
+/* Native snapshots that the end of the backup did not find. */
+static void print_missing(const json_t *seen)
+{
+    const char *alias;
+    size_t i;
+    const json_t *v;
+    json_array_foreach(seen, i, v)
     {
-        if (!strcmp(key, "details") || !strcmp(key, "operations") || !strcmp(key, "omitted") || !strcmp(key, "error"))
-            continue;
-        if (!strcmp(key, "state")) {
-            print_gap(key, 0, print_key(key, 0));
-            printf("%s%s%s\n", tint_on(tint_of_state(state)), text_name(state), tint_off(tint_of_state(state)));
-        } else if (!strcmp(key, "volumes") && json_array_size(jarr(doc, "operations")))
-            continue; /* listed as operations */
-        else
-            print_member(key, v, 0);
+        alias = jstr(v, "alias");
+        if (strcmp(jstr(v, "state"), "present") != 0)
+            print_line("Native snapshot", "%s was %s when the backup finished", alias, jstr(v, "state"));
     }
-    print_error_of(doc);
-    print_operations(jarr(doc, "operations"));
-    if (jint(jobj(doc, "omitted"), "operations") > 0)
+}
+
+static void print_skipped(const json_t *b)
+{
+    size_t i;
+    const json_t *v;
+    json_array_foreach(jarr(jobj(b, "details"), "skipped"), i, v)
+        print_line(i ? "" : "Skipped", "%s: %s", jstr(v, "volume"), jstr(v, "reason"));
+}
+
+static void describe_backup(const json_t *b)
+{
+    const bool restore = !strcmp(jstr(b, "kind"), "restore");
+    const size_t kept = json_array_size(jarr(b, "retainedSnapshots"));
+    print_member(restore ? "Restore" : "Backup", b, "id");
+    print_state(b);
+    if (strcmp(jstr(b, "velero"), jstr(b, "state")) != 0)
+        print_member("Velero's name", b, "velero");
+    print_progress(b);
+    print_member("Job", b, "job");
+    print_member("Description", b, "description");
+    print_member("Retry of", b, "retry_of");
+    print_member("Node", b, "node");
+    print_times(b);
+    print_volumes(b);
+    print_member("Target", b, "target");
+    print_member("Restored from", b, "from");
+    if (kept)
+        print_line("Natives", "%zu kept: snapferry native list", kept);
+    print_missing(jarr(b, "natives_seen"));
+    print_recorded(jobj(b, "recorded"));
+    print_skipped(b);
+    print_failure(b);
+    print_operations(jarr(b, "operations"));
+    if (jint(jobj(b, "omitted"), "operations") > 0)
         printf("  and %lld more: snapferry operations --all --backup %s\n",
-               (long long)jint(jobj(doc, "omitted"), "operations"), text_name(jstr(doc, "id")));
-    const json_t *details = jobj(doc, "details");
-    if (details && json_object_size(details)) {
-        puts("\nDetails (complete with --json)");
-        print_members(details, 1);
-    }
+               (long long)jint(jobj(b, "omitted"), "operations"), text_name(jstr(b, "id")));
+}
+
+/* ---- native snapshots and volumes ---- */
+
+static void describe_native(const json_t *n)
+{
+    const json_t *d = jobj(n, "details"), *kept = jobj(n, "kept");
+    print_member("Native snapshot", n, "alias");
+    print_member("Volume", n, "volume");
+    print_member("Storage class", n, "class");
+    print_member("State", n, "state");
+    print_time("Taken", n, "created_ns");
+    print_line("Size", "%s%s%s%s", text_size(n, "size"), jint(n, "used") > 0 ? ", " : "",
+               jint(n, "used") > 0 ? text_size(n, "used") : "", jint(n, "used") > 0 ? " held by it alone" : "");
+    print_member("Backup", n, "backup");
+    if (jbool(d, "moved"))
+        print_line("Data", "in snapshot %.16s of the repository", jstr(d, "snapshot"));
+    else
+        print_line("Data", "not in a repository: this is the only copy");
+    print_member("Kept as", n, "reasons");
+    print_member("", n, "why");
+    if (jbool(n, "hold"))
+        print_line("Hold", "%s", *jstr(n, "note") ? jstr(n, "note") : "yes");
+    if (kept)
+        print_line("Inspection", "kept since %s: %s", text_ago(jint(kept, "since_ns")), jstr(kept, "why"));
+    print_member("Intermediate", kept, "path");
+    print_member("Stored as", n, "handle");
+}
+
+static void describe_volume(const json_t *v)
+{
+    print_line("Volume", "%s%s%s", jstr(v, "name"), jint(v, "size") > 0 ? ", " : "",
+               jint(v, "size") > 0 ? text_size(v, "size") : "");
+    print_member("Storage class", v, "class");
+    print_jobs(v);
+    print_protection(v);
+    if (*jstr(v, "last_backup"))
+        print_line("Last backup", "%s, %s", jstr(v, "last_backup"), jstr(v, "last_state"));
+    print_line("Natives", "%lld%s%s", (long long)jint(v, "natives"), jint(v, "used") > 0 ? ", " : "",
+               jint(v, "used") > 0 ? text_size(v, "used") : "");
+    print_failure(v);
+    print_member("Id", v, "id");
+    print_line("Settings", "snapferry explain %s", jstr(v, "name"));
 }
 
 int ask_describe(const struct options *o, struct err *e)
 {
+    static const struct {
+        const char *kind;
+        void (*print)(const json_t *doc);
+    } pages[] = {{"backup", describe_backup},
+                 {"operation", describe_operation},
+                 {"native", describe_native},
+                 {"volume", describe_volume}};
     CLEANUP_JSON json_t *answer = NULL;
     int rc = ask_or_read(o, "describe", json_pack("{s:s}", "id", o->args[0]), &answer, e);
     if (rc < 0)
         return rc;
     if (answered(o, answer))
         return 0;
-    print_document(jobj(answer, jstr(answer, "kind")));
+    const char *kind = jstr(answer, "kind");
+    for (size_t i = 0; i < sizeof pages / sizeof *pages; i++)
+        if (!strcmp(kind, pages[i].kind))
+            pages[i].print(jobj(answer, kind));
+    if (o->verbose) {
+        puts("\nRecord");
+        print_document(jobj(answer, kind));
+    }
     return 0;
 }

@@ -5,63 +5,18 @@
  * Settings are grouped by the section that sets them, the most specific first. Those with their default values are left
  * out without --all.
  */
-#include "daemon/cli/daemon.h"
+#include "daemon/cli/labels.h"
 
-#include <stdarg.h>
 #include <string.h>
 
-#define LABEL 16
 #define SECTIONS_MAX 64
 
-static void print_label(const char *name)
-{
-    printf("%s%-*s%s", tint_on(TINT_DIM), LABEL, name, tint_off(TINT_DIM));
-}
-
-static void print_line(const char *name, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void print_line(const char *name, const char *fmt, ...)
-{
-    char text[4600];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    print_label(name);
-    print_paragraph(stdout, text, LABEL, LABEL);
-}
-
 /* ---- the volume ---- */
-
-static void print_protection(const json_t *volume)
-{
-    static const struct {
-        enum tint tint;
-        const char *word;
-    } words[STANDINGS] = {[STANDING_UNPROTECTED] = {TINT_BAD, "NO"},
-                          [STANDING_PROTECTED] = {TINT_GOOD, "yes"},
-                          [STANDING_GONE] = {TINT_DIM, "gone"},
-                          [STANDING_EXCLUDED] = {TINT_DIM, "excluded"}};
-    const enum standing s = volume_standing(volume);
-    const char *why = jstr(volume, "why");
-    char text[1600];
-    print_label("Protected");
-    printf("%s%s%s", tint_on(words[s].tint), words[s].word, tint_off(words[s].tint));
-    if (*why && s != STANDING_PROTECTED)
-        snprintf(text, sizeof text, ": %.1400s", why);
-    else
-        snprintf(text, sizeof text, ", last success %s%s%.1400s", text_ago(jint(volume, "last_success_ns")),
-                 *why ? "; " : "", why);
-    const unsigned column = LABEL + (unsigned)strlen(words[s].word);
-    print_paragraph(stdout, text, column, LABEL);
-    if (jint(volume, "next_ns"))
-        print_line("Next run", "%s", text_in(jint(volume, "next_ns")));
-}
 
 static void print_volume(const json_t *answer)
 {
     const json_t *volume = jobj(answer, "details"), *class = jobj(answer, "class"), *note;
-    char names[1000] = "";
-    size_t i, n = 0;
+    size_t i;
     print_line("Volume", "%s%s%s", jstr(answer, "volume"), jint(volume, "size") > 0 ? ", " : "",
                jint(volume, "size") > 0 ? text_size(volume, "size") : "");
     if (class)
@@ -73,13 +28,8 @@ static void print_volume(const json_t *answer)
         print_line("Labels", "%s", jstr(answer, "labels"));
     if (*jstr(answer, "mechanism"))
         print_line("Exposed as", "%s", jstr(answer, "mechanism"));
-    json_array_foreach(jarr(volume, "jobs"), i, note)
-    {
-        if (n < 900)
-            n += (size_t)snprintf(names + n, sizeof names - n, "%s%.64s", i ? ", " : "", json_string_value(note));
-    }
     if (volume)
-        print_line("Jobs", "%s", *names ? names : "none");
+        print_jobs(volume);
     if (volume)
         print_protection(volume);
     json_array_foreach(jarr(answer, "notes"), i, note)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* lists.c - operations, backups, volumes and native snapshots as tables */
 #include "daemon/cli/confirm.h"
+#include "daemon/cli/labels.h"
 #include "daemon/cli/results.h"
 
 #include "daemon/records/records.h"
@@ -44,6 +45,8 @@ static const char *progress_text(const json_t *s)
     const char *percent = text_percent(p), *took = to ? text_took(from, to) : "";
     if (jint(s, "position") > 0)
         snprintf(out, sizeof buf[0], "position %lld", (long long)jint(s, "position"));
+    else if (jint(s, "retry_ns") > 0)
+        snprintf(out, sizeof buf[0], "attempt %lld %s", (long long)jint(s, "attempt"), text_in(jint(s, "retry_ns")));
     else if (p && !to)
         snprintf(out, sizeof buf[0], "%s%s%s", *percent ? percent : text_size(p, "done"),
                  json_is_number(eta) ? ", " : "", json_is_number(eta) ? text_left(json_number_value(eta)) : "");
@@ -358,4 +361,44 @@ int ask_native_prune(const struct options *o, struct err *e)
     printf("%zu of %zu native snapshots %s\n", go, json_array_size(list),
            o->dry_run ? "would be removed" : "will be removed");
     return 0;
+}
+
+/* ---- one volume ---- */
+
+void print_protection(const json_t *volume)
+{
+    static const struct {
+        enum tint tint;
+        const char *word;
+    } words[STANDINGS] = {[STANDING_UNPROTECTED] = {TINT_BAD, "NO"},
+                          [STANDING_PROTECTED] = {TINT_GOOD, "yes"},
+                          [STANDING_GONE] = {TINT_DIM, "gone"},
+                          [STANDING_EXCLUDED] = {TINT_DIM, "excluded"}};
+    const enum standing s = volume_standing(volume);
+    const char *why = jstr(volume, "why");
+    char text[1600];
+    print_label("Protected");
+    printf("%s%s%s", tint_on(words[s].tint), words[s].word, tint_off(words[s].tint));
+    if (*why && s != STANDING_PROTECTED)
+        snprintf(text, sizeof text, ": %.1400s", why);
+    else
+        snprintf(text, sizeof text, ", last success %s%s%.1400s", text_ago(jint(volume, "last_success_ns")),
+                 *why ? "; " : "", why);
+    const unsigned column = LABEL_WIDTH + (unsigned)strlen(words[s].word);
+    print_paragraph(stdout, text, column, LABEL_WIDTH);
+    if (jint(volume, "next_ns"))
+        print_line("Next run", "%s", text_in(jint(volume, "next_ns")));
+}
+
+void print_jobs(const json_t *volume)
+{
+    char names[1000] = "";
+    size_t i, n = 0;
+    const json_t *name;
+    json_array_foreach(jarr(volume, "jobs"), i, name)
+    {
+        if (n < 900)
+            n += (size_t)snprintf(names + n, sizeof names - n, "%s%.64s", i ? ", " : "", json_string_value(name));
+    }
+    print_line("Jobs", "%s", *names ? names : "none");
 }

@@ -2,6 +2,7 @@
 /* results.c - see results.h */
 #include "daemon/cli/results.h"
 
+#include "daemon/cli/labels.h"
 #include "daemon/cli/stages.h"
 
 #include <stdarg.h>
@@ -228,4 +229,11 @@ void result_print(const json_t *op, const char *name, unsigned indent, bool deta
     print_paragraph(stdout, line, indent, indent + 2);
     if (details)
         print_details(op, indent + 2);
+}
+
+void result_print_labelled(const json_t *op)
+{
+    char text[1024];
+    if (result_text(op, text, sizeof text))
+        print_line("Result", "%s", text);
 }

@@ -16,4 +16,7 @@ const char *result_new(const json_t *op);
  * with `details` counts and the time of each stage, too. Nothing for an operation without a result. */
 void result_print(const json_t *op, const char *name, unsigned indent, bool details);
 
+/* The same behind the label "Result" (labels.h). */
+void result_print_labelled(const json_t *op);
+
 #endif

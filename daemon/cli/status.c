@@ -296,7 +296,10 @@ static void draw_running(FILE *f, const struct screen *x, size_t shown)
         table_cell(t, tint_of_state(jstr(op, "state")), "%s", jstr(op, "state"));
         table_cell(t, TINT_NONE, "%s", text_percent(p));
         table_cell(t, TINT_NONE, "%s", rate > 0 ? text_rate(rate) : "");
-        table_cell(t, TINT_NONE, "%s", json_is_number(eta) ? text_left(json_number_value(eta)) : "");
+        table_cell(t, TINT_NONE, "%s",
+                   json_is_number(eta)        ? text_left(json_number_value(eta))
+                   : jint(op, "retry_ns") > 0 ? text_in(jint(op, "retry_ns"))
+                                              : "");
     }
     table_print(t, f, "  ");
     const size_t all = count_all(x->answer, "running", "running");

@@ -151,14 +151,16 @@ static void operation_line(const struct waiting *v, const json_t *op, const char
                            size_t cap)
 {
     struct shown s;
-    char what[1100];
+    char what[1100], next[100] = "";
     const char *state = jstr(op, "state");
     bool runs = !strcmp(state, "Running") && jobj(op, "progress");
     const json_t *before = json_object_get(v->seen, jstr(op, "id"));
     shown_from_json(&s, runs ? jobj(op, "progress") : NULL);
     snprintf(what, sizeof what, "%s%s", indent, name_of(op));
     s.what = what;
-    s.rest = runs ? "" : jstr(op, "why");
+    if (jint(op, "retry_ns") > 0)
+        snprintf(next, sizeof next, "attempt %lld %s", (long long)jint(op, "attempt"), text_in(jint(op, "retry_ns")));
+    s.rest = runs ? "" : *next ? next : jstr(op, "why");
     if (!runs || !*s.phase)
         s.phase = state;
     if (runs && before && !strcmp(s.phase, "moving"))

@@ -133,6 +133,7 @@ done
 
 answers one
 screen describe one 80x24 describe up-nightly-20261121T020000-3f9a.00000001
+screen describe one 80x24 describe up-nightly-20261121T020000-3f9a.00000001 --verbose
 
 # ---- no colour where none is wanted ----
 

@@ -72,7 +72,7 @@ op=$(op_id "$B2")
 check "an operation's record has its stages and bottleneck" jq -e '.result | (.stages | length) > 3 and
     (.bottleneck | IN("read", "zero", "split", "hash", "lookup", "compress", "encrypt", "write", "commit"))' \
     <<<"$(doc "$op")"
-expect "describe tells them in words" 0 'time +read [0-9.]+ s' -- ask describe "$op"
+expect "describe tells them in words" 0 'time +read [0-9.]+ s' -- ask describe "$op" --verbose
 same "seconds in stages are counted by kind" \
     "$(sql "SELECT count(*) FROM counters WHERE name = 'stage_busy_seconds_total' AND value > 0
     AND json_extract(labels, '\$.direction') = 'backup' AND json_extract(labels, '\$.stage') IN ('read', 'hash')")" 2

@@ -86,6 +86,7 @@ mv "$REPO.away" "$REPO"
 same "it goes on when the repository is back" "$(wait_state "$W" Completed 60)" Completed
 show cancel 0 -e "s,BACKUP,$A,"
 show reads 0 -e "s,OPERATION,$(op_id "$A" "$WORK/vm/db.img"),"
+show stages 0 -e "s,OPERATION,$(op_id "$A" "$WORK/vm/db.img"),"
 check "a restore" ask restore "$A/$WORK/vm/db.img" "$WORK/vm/db.out" --from repository --wait --quiet
 D=$(askj backups --all | jq -r '[.backups[] | select(.kind == "restore")][0].id')
 show restore 0 -e "s,OPERATION,$(op_id "$D"),"
