@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # make demo: the main job on a real block device. A loop device with an ext4 file system full of this machine's own
 # files is backed up, changed, backed up again, listed, verified, restored to a second device and compared. Then the
-# daemon does the same on its own terms: native snapshots of image files by a job, restored from either place.
+# daemon does the same on its own terms: native snapshots of image files by a job, restored from either place, and a
+# second run that reads only what changed.
 set -euo pipefail
 SNAPFERRY=${SNAPFERRY:-build/snapferry}
 if [ "$(id -u)" -ne 0 ]; then
@@ -93,6 +94,7 @@ driver = reflink
 match = $DIR/vm/*.img
 repository = main
 snapshots-to-retain = 2
+changed-blocks = auto
 [job "nightly"]
 volumes = class:images
 on-calendar = *-*-* 02:00
@@ -115,6 +117,18 @@ run cmp "$DIR/db.before" "$DIR/vm/db.restored"
 ask restore "$backup/$DIR/vm/db.img" "$DIR/db.from-repository" --from repository --wait
 run cmp "$DIR/db.before" "$DIR/db.from-repository"
 ask native list
+
+say "9. The next run reads only what changed"
+ask backup --job nightly --wait
+last=$("$SNAPFERRY" backups --runtime-dir "$DIR/run" --json | grep -o 'nightly-[0-9T]*-[0-9a-f]*' | head -n 1)
+[ "$last" != "$backup" ] || { echo "the second run of the job is not listed" >&2; exit 1; }
+for image in web db; do
+    ask describe "$last/$DIR/vm/$image.img" >"$DIR/described"
+    grep -E '^(\$|Backup of|Reading|Stored)' "$DIR/described"
+    grep -q '^Reading *incremental since' "$DIR/described" || { echo "all data was read" >&2; exit 1; }
+done
+ask restore "$last/$DIR/vm/db.img" "$DIR/db.second" --from repository --wait
+run cmp "$DIR/vm/db.img" "$DIR/db.second"
 
 say "Done: what was restored is what was backed up." \
     "Any stock kopia can list, verify, mount and restore this repository too."
