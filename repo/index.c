@@ -345,7 +345,21 @@ bool index_entry_wins(const struct index_entry *a, const struct index_entry *b)
         return a->time > b->time;
     if (a->deleted != b->deleted)
         return !a->deleted;
-    return strcmp(a->pack, b->pack) > 0;
+    const int pack = strcmp(a->pack, b->pack);
+    if (pack != 0)
+        return pack > 0;
+    /* Clients write no two such entries. Stock takes that of the blob that it loaded first; here it must not matter. */
+    if (a->offset != b->offset)
+        return a->offset > b->offset;
+    if (a->packed != b->packed)
+        return a->packed > b->packed;
+    if (a->length != b->length)
+        return a->length > b->length;
+    if (a->compression != b->compression)
+        return a->compression > b->compression;
+    if (a->format_version != b->format_version)
+        return a->format_version > b->format_version;
+    return a->key_id > b->key_id;
 }
 
 /* ---- building --------------------------------------------------------------------------------------------------- */

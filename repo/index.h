@@ -76,7 +76,7 @@ int index_find_traced(const struct index_table *t, const struct content_id *id, 
 int index_entry_at_traced(const struct index_table *t, uint64_t i, struct index_entry *ret, struct index_trace *tr,
                           struct err *e);
 
-/* Whether entry a takes precedence over b, both for the same content (section 8.4). */
+/* Whether entry a takes precedence over b, both for the same content (section 8.4). A total order. */
 bool index_entry_wins(const struct index_entry *a, const struct index_entry *b);
 
 /*

@@ -149,6 +149,10 @@ static void random_tables(struct repo *r, struct model *m, unsigned tables, uint
                 continue;
             x[n] = entry_of(k, 1000 + (int64_t)(splitmix64(seed) % 8), splitmix64(seed) % 3 == 0,
                             (unsigned)(splitmix64(seed) % 20));
+            /* Also two of one pack and time that differ, as no client writes them. */
+            const uint32_t more = (uint32_t)(splitmix64(seed) % 3) * 100;
+            x[n].length += more;
+            x[n].packed += more;
             model_add(m, &x[n++], k);
         }
         write_table(r, x, n, 1 + t % 2, NULL);
