@@ -331,11 +331,11 @@ static void test_hostile_ids(void **state)
     put_collection(&t, text);
     testrepo_flush(&t);
     unsigned n = 0;
-    const int64_t began = mono_ns();
+    const clock_t began = clock(); /* of the CPU */
     assert_ok(manifests_each(t.r, "x", count_only, &n, &e), &e);
     assert_int_equal(n, N);
     if (!getenv("SNAPFERRY_SANITIZED"))
-        assert_true(mono_ns() - began < 5 * NS_PER_S); /* they took 20 s when the id was the hash */
+        assert_true(clock() - began < 5 * CLOCKS_PER_SEC); /* they took 20 s when the id was the hash */
     _Atomic bool stop = false;
     blobs_stop(repo_blobs(t.r), &stop);
     assert_true(manifests_each(t.r, "x", stop_at_first, &stop, &e) < 0);
