@@ -2,6 +2,7 @@
 #include "io/claim.h"
 
 #include "base/cleanup.h"
+#include "io/blockdev.h"
 #include "io/in-use.h"
 
 #include <errno.h>
@@ -14,6 +15,7 @@
 #define LOCK_WAIT_MS 5000 /* udev locks a device for a moment while it looks at it */
 #define USER_WAIT_MS 1000 /* programs that only look at a device or file */
 #define POLL_MS 50
+#define LOOPS_MAX 8
 
 /* Anything in use is refused with the same hint; with --force only this program's own lock counts. Its name is not in
  * the hint: what is in use is to be released, and the daemon has no such option. */
@@ -30,12 +32,57 @@ int claim_refused(const char *path, const struct stat *st, struct err *e)
     return refuse_user(path, in_use(st, who, sizeof who) ? who : "by another program or by the kernel", e);
 }
 
+/* The file below a loop device, or below the disk of a partition. */
+static bool loop_file(dev_t dev, char *ret, size_t cap)
+{
+    char dir[PATH_MAX];
+    return blockdev_sysfs(dev, dir, sizeof dir) &&
+           (sysfs_line(dir, "loop/backing_file", ret, cap) || sysfs_line(dir, "../loop/backing_file", ret, cap));
+}
+
+/* The directory in which something is, or is to be. */
+static int directory_open(const char *path)
+{
+    char dir[PATH_MAX];
+    snprintf(dir, sizeof dir, "%s", path);
+    char *slash = strrchr(dir, '/');
+    if (!slash)
+        snprintf(dir, sizeof dir, ".");
+    else
+        slash[slash == dir] = '\0';
+    return open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+}
+
+/* A device whose bytes are those of a blob. */
+static int refuse_blob_below(dev_t dev, const char *path, struct err *e)
+{
+    char file[PATH_MAX], where[PATH_MAX];
+    struct stat st;
+    for (unsigned depth = 0; depth < LOOPS_MAX && loop_file(dev, file, sizeof file); depth++) {
+        if (stat(file, &st) == 0 && S_ISBLK(st.st_mode)) {
+            dev = st.st_rdev;
+            continue;
+        }
+        CLEANUP_CLOSE int fd = directory_open(file);
+        if (fd < 0 || !in_repository(fd, where, sizeof where))
+            return 0;
+        err_plain(e, ERR_TARGET, EINVAL, "restore target %s is a loop device over %s in the directory of a repository",
+                  path, file);
+        err_hint(e, "restore to another device");
+        return -EINVAL;
+    }
+    return 0;
+}
+
 int claim_target(int fd, const char *path, bool force, struct err *e)
 {
     struct stat st;
     char who[PATH_MAX];
     if (fstat(fd, &st) < 0)
         return err_set(e, ERR_TARGET, errno, "cannot stat restore target %s", path);
+    int rc = S_ISBLK(st.st_mode) ? refuse_blob_below(st.st_rdev, path, e) : 0;
+    if (rc < 0)
+        return rc;
     for (int waited = 0; flock(fd, LOCK_EX | LOCK_NB) < 0 && errno != EINTR; waited += POLL_MS) {
         if (errno != EWOULDBLOCK) {
             log_debug("restore target %s cannot be locked: %s", path, strerror(errno));
@@ -62,14 +109,8 @@ int claim_target(int fd, const char *path, bool force, struct err *e)
 
 int claim_outside_repositories(const char *path, struct err *e)
 {
-    char dir[PATH_MAX], where[PATH_MAX];
-    snprintf(dir, sizeof dir, "%s", path);
-    char *slash = strrchr(dir, '/');
-    if (!slash)
-        snprintf(dir, sizeof dir, ".");
-    else
-        slash[slash == dir] = '\0';
-    CLEANUP_CLOSE int fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    char where[PATH_MAX];
+    CLEANUP_CLOSE int fd = directory_open(path);
     if (fd < 0 || !in_repository(fd, where, sizeof where))
         return 0; /* a missing directory is reported where the file is opened */
     err_plain(e, ERR_TARGET, EINVAL, "restore target %s lies in the directory of a repository, %s", path, where);

@@ -14,7 +14,7 @@
 
 /*
  * Claims an open restore target: locks it (flock(2), held until the last duplicate of `fd` is closed), and refuses what
- * is in use as in_use() finds it unless `force`. ERR_TARGET, EBUSY.
+ * is in use as in_use() finds it unless `force` (EBUSY), and always a loop device over a blob (EINVAL). ERR_TARGET.
  */
 int claim_target(int fd, const char *path, bool force, struct err *e);
 /* Sets the error for a device that the kernel refused to open exclusively. Returns -EBUSY. */

@@ -123,6 +123,18 @@ detach() {
 at_exit 'while read -r _ d; do losetup -d "$d"; done < <(for d in "${!attached[@]}"; do
     echo "${attached[$d]} $d"; done | sort -rn)'
 
+# A blob below a loop device, and below two.
+blob=$(find "$R/p" -name '*.f' -size +4M | head -n 1)
+before=$(sha256sum <"$blob")
+attach "$blob" 2>/dev/null; dev=$DEV
+attach "$dev" 2>/dev/null; upper=$DEV
+for target in "$dev" "$upper"; do
+    expect "a device over a blob of a repository is refused with --force, too" 17 "loop device over $blob" -- \
+        restore "$target" --offset 0 --length 4096 --force
+done
+detach "$upper"; detach "$dev"
+same "the blob is as it was" "$(sha256sum <"$blob")" "$before"
+
 # A file below a loop device.
 truncate -s 16M "$WORK/file"
 attach "$WORK/file"; dev=$DEV
