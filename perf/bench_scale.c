@@ -422,9 +422,9 @@ json_t *movers_to_json(const struct movers *m, const char *operation)
 {
     return movers_has(m, operation) ? json_object() : NULL;
 }
-int movers_end_stray(struct movers *m, const char *operation, const json_t *processes, struct err *e)
+int movers_end_stray(struct movers *m, const struct mover_listed *stray, struct err *e)
 {
-    (void)m, (void)operation, (void)processes, (void)e;
+    (void)m, (void)stray, (void)e;
     return 0;
 }
 

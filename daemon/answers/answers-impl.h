@@ -68,8 +68,8 @@ json_t *list_jobs(const struct answer_facts *f);
 
 /* ---- native snapshots ---- */
 
-/* Of one volume, as answer_native() gives each. */
-json_t *natives_of_volume(const struct answer_facts *f, const char *volume_id);
+/* Of one volume, as answer_native() gives each; adds a sentence for each to `text`. */
+json_t *natives_of_volume(const struct answer_facts *f, const char *volume_id, json_t *text);
 /* {"count", "used", "next", "next_ns", "text"} */
 json_t *natives_summary(const struct answer_facts *f);
 
@@ -79,7 +79,9 @@ struct volume_line {
     json_t *doc;
     enum volume_state state;
     int64_t good_ns;
-    const char *name; /* doc's */
+    int64_t next_ns;      /* of a job that has it; 0: none */
+    char *name, *why;     /* why: it is in that state */
+    char *failure, *hint; /* of its last backup; "": it did not fail */
 };
 struct volume_lines {
     const struct answer_facts *facts;

@@ -79,15 +79,11 @@ static void explain_records(const struct answer_facts *f, struct cfg_subject s, 
     const struct volume_line *l = volume_lines_add(&lines, v, desc, k ? k->name : "");
     if (l) {
         add_text(text, "%s%s",
-                 l->state == VOLUME_PROTECTED  ? jstr(l->doc, "why")[0] ? "It is protected " : "It is protected."
+                 l->state == VOLUME_PROTECTED  ? l->why[0] ? "It is protected " : "It is protected."
                  : l->state == VOLUME_EXCLUDED ? "It is not backed up: "
                                                : "It is not protected: ",
-                 jstr(l->doc, "why"));
-        CLEANUP_JSON json_t *natives = natives_of_volume(f, desc->id);
-        const json_t *n;
-        size_t i;
-        json_array_foreach(natives, i, n) add_text(text, "Native snapshot %s: %s", jstr(n, "alias"), jstr(n, "why"));
-        json_object_set(answer, "natives", natives);
+                 l->why);
+        json_object_set_new(answer, "natives", natives_of_volume(f, desc->id, text));
         json_object_set(answer, "details", l->doc);
     }
     volume_lines_clear(&lines);

@@ -4,7 +4,7 @@
 #include "daemon/answers/counted.h"
 
 /* Adds `last_result` to a job: how its last backup ended, and when. */
-static void put_result(struct records *r, json_t *job)
+static void put_result(struct records *r, const char *name, json_t *job)
 {
     static const char *const results[][2] = {{"completed", "Completed"},
                                              {"partially_failed", "PartiallyFailed"},
@@ -13,7 +13,7 @@ static void put_result(struct records *r, json_t *job)
     const char *state = NULL;
     int64_t at_ns = -1;
     for (size_t i = 0; i < sizeof results / sizeof *results; i++) {
-        CLEANUP_JSON json_t *labels = json_pack("{s:s, s:s}", "schedule", jstr(job, "job"), "result", results[i][0]);
+        CLEANUP_JSON json_t *labels = json_pack("{s:s, s:s}", "schedule", name, "result", results[i][0]);
         int64_t then;
         if (counted(r, "backup_last_end_timestamp_seconds", labels, 1e9, &then) && then > at_ns) {
             at_ns = then;
@@ -35,7 +35,7 @@ static json_t *past_document(struct records *r, const char *name, int64_t last_n
     put_text(o, "last_backup", backup);
     if (backup[0] && backup_get(r, backup, &b, NULL) == 0)
         jset_str(o, "last_state", backup_state_name(b.state));
-    put_result(r, o);
+    put_result(r, name, o);
     if (failed)
         json_object_set_new(o, "failed",
                             json_pack("{s:s, s:s, s:I}", "message", failed->message, "hint", failed->hint, "at_ns",

@@ -103,7 +103,7 @@ json_t *answer_native(const struct answer_facts *f, const struct native_row *n)
     return answer_native_planned(n, fact);
 }
 
-json_t *natives_of_volume(const struct answer_facts *f, const char *volume_id)
+json_t *natives_of_volume(const struct answer_facts *f, const char *volume_id, json_t *text)
 {
     CLEANUP_FREE struct native_facts *facts = NULL;
     const struct native_row *planned = NULL;
@@ -114,8 +114,10 @@ json_t *natives_of_volume(const struct answer_facts *f, const char *volume_id)
         const struct native_row *n = native_row_peek(f->records, facts[i].alias);
         if (n && !same_rules(planned, n))
             plan_as_taken(f, planned = n, facts, count);
-        if (n)
-            json_array_append_new(list, answer_native_planned(n, &facts[i]));
+        if (!n)
+            continue;
+        json_array_append_new(list, answer_native_planned(n, &facts[i]));
+        add_text(text, "Native snapshot %s: %s", n->id, facts[i].why);
     }
     return list;
 }
@@ -172,11 +174,11 @@ int answer_natives(const struct answer_facts *f, const struct answer_query *q, j
 
 #define NEXT_SHOWN 5
 
-/* What the next backup of a volume prunes to make room for its own snapshot. */
-static void add_next(const struct answer_facts *f, const char *volume_id, json_t *list)
+/* What the next backup of a volume prunes to make room for its own snapshot. Returns the first one; NULL: none. */
+static const struct native_row *add_next(const struct answer_facts *f, const char *volume_id, json_t *list)
 {
     CLEANUP_FREE struct native_facts *facts = NULL;
-    const struct native_row *first = NULL, *row;
+    const struct native_row *first = NULL, *row, *ret = NULL;
     struct native_rules rules;
     struct native_verdict v;
     size_t n = 0;
@@ -185,12 +187,15 @@ static void add_next(const struct answer_facts *f, const char *volume_id, json_t
         if ((row = native_row_peek(f->records, facts[i].alias)) && row->state != NATIVE_MISSING)
             first = row;
     if (!first)
-        return;
+        return NULL;
     native_rules(&rules, first->policy, first->job, -1, true, f->now_ns);
     natives_plan(&rules, facts, n, &v);
     for (size_t i = 0; i < n && json_array_size(list) < NEXT_SHOWN; i++)
-        if (facts[i].prune && (row = native_row_peek(f->records, facts[i].alias)))
+        if (facts[i].prune && (row = native_row_peek(f->records, facts[i].alias))) {
             json_array_append_new(list, answer_native_planned(row, &facts[i]));
+            ret = ret ? ret : row;
+        }
+    return ret;
 }
 
 static int see_oldest_kept(const struct native_row *n, void *arg)
@@ -218,21 +223,22 @@ json_t *natives_summary(const struct answer_facts *f)
     char text[700];
     const struct overview_natives x = overview_natives(f->overview);
     json_t *next = json_array();
+    const struct native_row *first = NULL;
     const char *volume;
-    for (size_t i = 0; i < NEXT_SHOWN && json_array_size(next) < NEXT_SHOWN; i++)
-        if ((volume = overview_due_at(f->overview, i)))
-            add_next(f, volume, next);
-    const json_t *first = json_array_get(next, 0);
+    for (size_t i = 0; i < NEXT_SHOWN && json_array_size(next) < NEXT_SHOWN; i++) {
+        const struct native_row *n = (volume = overview_due_at(f->overview, i)) ? add_next(f, volume, next) : NULL;
+        first = first ? first : n;
+    }
     if (!x.n)
         snprintf(text, sizeof text, "none");
     else if (!first)
         snprintf(text, sizeof text, "none due for pruning");
     else
-        snprintf(text, sizeof text, "%u pruned by the next backups, first %.8s of %.400s", x.next, jstr(first, "alias"),
-                 jstr(first, "volume"));
+        snprintf(text, sizeof text, "%u pruned by the next backups, first %.8s of %.400s", x.next, first->id,
+                 first->volume->name[0] ? first->volume->name : first->volume_id);
     json_t *o =
         json_pack("{s:i,s:I,s:o,s:s}", "count", (int)x.n, "used", (json_int_t)x.used, "next", next, "text", text);
-    put_ns(o, "next_ns", volume_next_ns(f, jstr(first, "volume_id")));
+    put_ns(o, "next_ns", first ? volume_next_ns(f, first->volume_id) : 0);
     put_inspection(f, &x, o);
     return o;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* problems.c - what status lists under Problems, as far as it is not about single operations or volumes */
 #include "daemon/answers/answers-impl.h"
+#include "daemon/records/opaque.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -23,13 +24,13 @@ static void add_job_problems(const struct jobs_now *jobs, json_t *list)
 {
     for (unsigned i = 0; i < jobs->n && json_array_size(list) < PROBLEMS_MAX; i++) {
         const struct job_view *j = &jobs->v[i];
-        const json_t *first = json_array_get(j->missing, 0);
         const size_t missing = json_array_size(j->missing);
         if (j->paused || j->elsewhere)
             continue;
         if (missing && !j->failed)
             add_problem(list, "warning", missing > 1 ? "`snapferry jobs --json` lists all" : "",
-                        "job \"%s\" did not find %zu of what it names: %s", j->name, missing, jstr(first, "reason"));
+                        "job \"%s\" did not find %zu of what it names: %s", j->name, missing,
+                        skipped_at(j->missing, 0).reason);
         if (j->failed)
             add_problem(list, "error", j->failed->hint, "job \"%s\" could not be started: %s", j->name,
                         j->failed->message);
@@ -83,9 +84,9 @@ void add_pool_problems(const struct answer_facts *f, json_t *list)
 void add_look_problems(const struct answer_facts *f, json_t *list)
 {
     size_t i;
-    const json_t *look;
+    json_t *look;
     if (!f->daemon)
         return;
     json_array_foreach(f->daemon->looks, i, look) if (json_array_size(list) < PROBLEMS_MAX)
-        add_problem(list, jstr(look, "severity"), jstr(look, "hint"), "%s", jstr(look, "text"));
+        json_array_append(list, look);
 }

@@ -16,9 +16,9 @@ const struct answer_repository *find_repository(const struct answer_facts *f, co
 }
 
 /* What the counters know: stored, backed_up, added, dedup, verified. */
-static void put_contents(struct records *r, json_t *repository)
+static void put_contents(struct records *r, const char *name, json_t *repository)
 {
-    CLEANUP_JSON json_t *labels = json_pack("{s:s}", "repository", jstr(repository, "name"));
+    CLEANUP_JSON json_t *labels = json_pack("{s:s}", "repository", name);
     int64_t stored, backed_up, added, at_ns, damages = 0;
     double ratio = 1;
     if (counted(r, "repository_stored_bytes", labels, 1, &stored))
@@ -44,9 +44,9 @@ static void put_contents(struct records *r, json_t *repository)
 
 #define OWED_LONG_NS NS_PER_H
 
-static void put_owed(const struct answer_facts *f, const struct answer_repository *s, json_t *o, json_t *problems)
+static void put_owed(const struct answer_facts *f, const char *name, const struct answer_repository *s, json_t *o,
+                     json_t *problems)
 {
-    const char *name = jstr(o, "name");
     const struct overview_owed x = overview_owed(f->overview, name);
     const struct operation *op = x.oldest ? operation_peek(f->records, x.oldest) : NULL;
     const char *why = !op ? "" : op->error.code ? op->error.message : op->waiting;
@@ -131,8 +131,8 @@ json_t *list_repositories(const struct answer_facts *f, json_t *problems)
             add_problem(problems, "warning", hint, "repository \"%s\": password file %s is readable by others", r->name,
                         r->password_file);
         }
-        put_contents(f->records, o);
-        put_owed(f, s, o, problems);
+        put_contents(f->records, r->name, o);
+        put_owed(f, r->name, s, o, problems);
         put_others(f, r, s, o, problems);
         json_array_append_new(list, o);
     }

@@ -156,9 +156,10 @@ json_t *answer_operation(const struct answer_facts *f, const struct operation *o
 {
     struct answer_live l;
     json_t *o = operation_line(f, op);
-    json_object_set_new(o, "details", operation_details(op));
+    json_t *details = operation_details(op);
     if (live_of(f, op, &l) && l.doing)
-        json_object_set_new(jobj(o, "details"), "doing", json_pack("{s:s,s:f}", "what", l.doing, "seconds", l.doing_s));
+        json_object_set_new(details, "doing", json_pack("{s:s,s:f}", "what", l.doing, "seconds", l.doing_s));
+    json_object_set_new(o, "details", details);
     return o;
 }
 

@@ -121,11 +121,9 @@ static void add_last_failures(const struct answer_facts *f, json_t *problems)
     volume_lines_init(&x, f);
     for (size_t i = 0; json_array_size(problems) < PROBLEMS_MAX && (id = overview_failing_at(f->overview, i)); i++) {
         const struct volume_line *l = line_of(f, &x, id);
-        const json_t *error = l ? jobj(l->doc, "error") : NULL;
-        const char *message = jstr(error, "message");
         if (l && l->state == VOLUME_PROTECTED)
-            add_problem(problems, "error", jstr(error, "hint"), "the last backup of %s failed%s%s", l->name,
-                        message[0] ? ": " : "", message);
+            add_problem(problems, "error", l->hint, "the last backup of %s failed%s%s", l->name,
+                        l->failure[0] ? ": " : "", l->failure);
     }
     volume_lines_clear(&x);
 }
@@ -148,8 +146,7 @@ static void add_unprotected(const struct volume_lines *x, json_t *problems)
     for (size_t i = 0; i < x->n && json_array_size(problems) < PROBLEMS_MAX; i++) {
         const struct volume_line *l = &x->line[i];
         if (l->state == VOLUME_UNPROTECTED)
-            add_problem(problems, "warning", jstr(jobj(l->doc, "error"), "hint"), "%s is not protected: %s", l->name,
-                        jstr(l->doc, "why"));
+            add_problem(problems, "warning", l->hint, "%s is not protected: %s", l->name, l->why);
     }
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/nearest.h"
 #include "base/time.h"
+#include "daemon/records/step-answer.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -21,8 +22,14 @@ void volume_lines_init(struct volume_lines *x, const struct answer_facts *f)
 
 void volume_lines_clear(struct volume_lines *x)
 {
-    for (size_t i = 0; i < x->n; i++)
-        json_decref(x->line[i].doc);
+    for (size_t i = 0; i < x->n; i++) {
+        struct volume_line *l = &x->line[i];
+        json_decref(l->doc);
+        str_clear(&l->name);
+        str_clear(&l->why);
+        str_clear(&l->failure);
+        str_clear(&l->hint);
+    }
     free(x->line);
     free(x->jobs);
 }
@@ -85,7 +92,12 @@ static struct volume_line make_line(const struct volume_lines *x, const struct v
     const struct volume_jobs jobs = jobs_of(x, k, s);
     const struct native_row_filter its = {.volume_id = v ? v->id : volume->id};
     struct native_sum natives = {0, 0};
-    struct volume_line l = {.doc = json_object(), .good_ns = v ? v->last_success_ns : 0};
+    struct volume_line l = {.doc = json_object(),
+                            .good_ns = v ? v->last_success_ns : 0,
+                            .name = str_empty,
+                            .why = str_empty,
+                            .failure = str_empty,
+                            .hint = str_empty};
     char why[1400];
     l.state = volume_judge(v && v->state == VOL_GONE, excluded != NULL, l.good_ns, jobs.interval_s, f->now_ns);
     volume_why(l.state, v, excluded, !f->jobs.v || json_array_size(jobs.names) > 0, why, sizeof why);
@@ -101,12 +113,19 @@ static struct volume_line make_line(const struct volume_lines *x, const struct v
     put_text(l.doc, "why", why);
     if (v)
         put_record(l.doc, v, f->now_ns);
-    if (jobs.next_ns && l.state < VOLUME_GONE)
-        jset_int(l.doc, "next_ns", jobs.next_ns);
+    if (l.state < VOLUME_GONE)
+        l.next_ns = jobs.next_ns;
+    if (l.next_ns)
+        jset_int(l.doc, "next_ns", l.next_ns);
     json_object_set_new(l.doc, "jobs", jobs.names);
     jset_int(l.doc, "natives", natives.n);
     jset_int(l.doc, "used", natives.used);
-    l.name = jstr(l.doc, "name");
+    str_set(&l.name, name);
+    str_set(&l.why, why);
+    if (v && v->last_error.code) {
+        str_set(&l.failure, v->last_error.message);
+        str_set(&l.hint, v->last_error.hint);
+    }
     return l;
 }
 
@@ -159,7 +178,7 @@ int64_t volume_next_ns(const struct answer_facts *f, const char *volume_id)
     volume_lines_init(&x, f);
     const struct volume_line *l = v ? volume_lines_add(&x, v, v->volume, v->klass) : NULL;
     if (l)
-        next_ns = jint(l->doc, "next_ns");
+        next_ns = l->next_ns;
     volume_lines_clear(&x);
     return next_ns;
 }
@@ -198,13 +217,14 @@ static void add_unsure(json_t *unsure, const char *klass, const char *message)
 static void add_class(struct volume_list *x, const json_t *looked)
 {
     const struct answer_facts *f = x->lines.facts;
-    const char *klass = jstr(jobj(looked, "class"), "name");
+    const struct class_seen seen = class_seen_of(looked);
+    const char *klass = seen.name;
     const json_t *v;
     size_t i;
-    if (jobj(looked, "error"))
-        add_unsure(x->unsure, klass, jstr(jobj(looked, "error"), "message"));
-    json_array_foreach(jarr(looked, "passed"), i, v) json_array_append(x->unsure, (json_t *)(uintptr_t)v);
-    json_array_foreach(jarr(looked, "volumes"), i, v)
+    if (seen.failed)
+        add_unsure(x->unsure, klass, seen.error.message);
+    json_array_extend(x->unsure, seen.passed);
+    json_array_foreach(seen.volumes, i, v)
     {
         CLEANUP(volume_desc_unrefp) const struct volume_desc *desc = volume_desc_from_json(v);
         const struct cfg_class *own = f->cfg ? cfg_class_of(f->cfg, volume_subject(desc)) : NULL;

@@ -420,7 +420,10 @@ int config_check_step(const json_t *in, json_t **out, int *fd, struct err *e)
 {
     (void)fd;
     CLEANUP(cfg_freep) struct cfg *c = NULL;
-    int rc = cfg_load_dir(&c, jstr(in, "config_dir"), e);
+    const char *dir;
+    if (json_unpack((json_t *)(uintptr_t)in, "{s:s}", "config_dir", &dir) < 0)
+        return err_set(e, ERR_GENERIC, EINVAL, "the request to check a configuration names no directory");
+    int rc = cfg_load_dir(&c, dir, e);
     if (!c)
         return rc;
     /* Drivers are not called for a configuration with errors: the values may not be the intended ones. */

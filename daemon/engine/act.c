@@ -9,6 +9,7 @@
 #include "daemon/engine/hooks.h"
 #include "daemon/movers/plugin.h"
 #include "daemon/records/opaque.h"
+#include "daemon/records/step-request.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -66,10 +67,9 @@ static void work_ended(struct step_result *s, void *arg)
 /* A second process releases at a deadline what the pre-snapshot hook stops. */
 static int start_watchdog(json_t *in, struct err *e)
 {
-    const json_t *w = json_object_get(in, "watchdog");
-    int rc = w ? hook_watchdog_start(json_object_get(w, "hook"), (unsigned)jint(w, "deadline_s"), e) : 0;
-    json_object_del(in, "watchdog");
-    return rc;
+    unsigned deadline_s;
+    CLEANUP_JSON json_t *hook = step_request_watchdog(in, &deadline_s);
+    return hook ? hook_watchdog_start(hook, deadline_s, e) : 0;
 }
 
 /* Nothing is deleted but where the word is "delete". */
@@ -123,14 +123,14 @@ static void start_work(struct engine *g, const struct act *a)
     struct live *l = live_get(&g->d, a->id);
     int64_t timeout_s = a->timeout_s;
     char name[640];
-    const json_t *item;
-    size_t i;
+    const char *member;
     ev->work = a->work;
     ev->result.in = json_incref(a->doc);
     snprintf(name, sizeof name, "%s %s", work_name(a->work), a->id);
     set_working(g, a->id, a->work);
     if (a->work == WORK_SNAPSHOT) /* one piece of work for all members of a group */
-        json_array_foreach(jarr(a->doc, "items"), i, item) set_working(g, jstr(item, "operation"), a->work);
+        for (size_t i = 0; *(member = step_request_operation(a->doc, i)); i++)
+            set_working(g, member, a->work);
     CLEANUP_JSON json_t *in = request_of(g, a, &timeout_s, &e);
     if (!r || !l)
         err_nomem(&e);

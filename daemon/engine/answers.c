@@ -273,7 +273,7 @@ static void look_or_fail(struct engine *g, struct look *l, const struct cfg_clas
 /* Of what step_volumes() says of a class; NULL: it has none. */
 static const json_t *first_volume(const json_t *looked)
 {
-    return json_array_get(jarr(looked, "volumes"), 0);
+    return json_array_get(class_seen_of(looked).volumes, 0);
 }
 
 static struct look *new_look(struct engine *g, const char *what, engine_reply_fn *reply, void *arg)
@@ -374,7 +374,7 @@ static const char *mechanism_of(struct engine *g, const struct cfg_class *k, con
         into_doc = class_doc(g->cfg, into, p);
         class_view(&b, into_doc, NULL);
         q.into = &b.c;
-        q.same_pool = jbool(volume, "same_pool");
+        q.same_pool = volume_seen_of(volume).same_pool;
     }
     if (expose_choose(&q, &m, &e) == 0)
         ret = expose_mechanism_name(m);
@@ -423,17 +423,17 @@ static void explain_done(struct step_result *s, void *arg)
     const json_t *classes = json_object_get(s->out, "classes");
     const struct cfg_subject subject = subject_looked(l->engine, classes, l->what);
     const struct cfg_class *k = cfg_class_of(f.cfg, subject);
-    const json_t *own = k ? class_looked(classes, k->name) : NULL;
+    const struct class_seen own = class_seen_of(k ? class_looked(classes, k->name) : NULL);
     struct answer_look look = {.asked = !s->timed_out,
                                .silent = s->timed_out ? s->err.msg : "",
-                               .volume = first_volume(own),
-                               .missing = jstr(json_array_get(jarr(own, "missing"), 0), "message"),
+                               .volume = json_array_get(own.volumes, 0),
+                               .missing = unseen_of(json_array_get(own.missing, 0)).message,
                                .mechanism = "",
                                .obstacle = why};
     if (!e.cls && cfg_policy(f.cfg, subject, NULL, &p, &e) == 0 && k && look.asked)
         look.mechanism =
-            mechanism_of(l->engine, k, &p, look.volume, (unsigned)jint(own, "abilities"),
-                         (unsigned)jint(class_looked(classes, p.backup_storage_class), "abilities"), why, sizeof why);
+            mechanism_of(l->engine, k, &p, look.volume, own.abilities,
+                         class_seen_of(class_looked(classes, p.backup_storage_class)).abilities, why, sizeof why);
     cfg_policy_clear(&p);
     if (!e.cls)
         answer_explain(&f, l->what, &look, &answer, &e);

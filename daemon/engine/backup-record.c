@@ -9,6 +9,7 @@
 #include "base/json-text.h"
 #include "base/time.h"
 #include "daemon/engine/engine-impl.h"
+#include "daemon/records/opaque.h"
 #include "daemon/records/outcome-record.h"
 #include "proc/descriptors.h"
 
@@ -223,15 +224,15 @@ static int add_skipped(struct records_text *t, struct err *e)
 {
     const size_t n = json_array_size(t->b.skipped);
     for (unsigned i = 0; t->skipped < n && i < ENGINE_PART; i++, t->skipped++) {
-        const json_t *s = json_array_get(t->b.skipped, t->skipped);
+        const struct skipped s = skipped_at(t->b.skipped, t->skipped);
         struct record_volume *v = final_volume(t);
         if (!v)
             return err_nomem(e);
         fields_init(&record_volume_fields, v);
-        str_set(&v->name, jstr(s, "volume"));
+        str_set(&v->name, s.volume);
         v->skipped = true;
         v->outcome = OUTCOME_SKIPPED;
-        set_reason(&v->skipped_reason, jstr(s, "reason"));
+        set_reason(&v->skipped_reason, s.reason);
     }
     if (t->skipped < n)
         return 0;

@@ -23,13 +23,11 @@ static void checked(struct step_result *s, void *arg)
 
 void complaints_take(struct engine *g, const json_t *checked)
 {
-    const json_t *c;
-    size_t i;
+    const struct config_checked c = config_checked_of(checked);
     /* Files that were edited since are not in use before a reload. */
-    if (strcmp(jstr(checked, "hash"), cfg_hash(g->cfg)) != 0)
+    if (strcmp(c.hash, cfg_hash(g->cfg)) != 0)
         return;
-    g->warnings = 0;
-    json_array_foreach(jarr(checked, "complaints"), i, c) g->warnings += !strcmp(jstr(c, "severity"), "warning");
+    g->warnings = c.warnings;
     g->complaints_ns = now_ns();
 }
 

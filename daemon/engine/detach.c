@@ -40,7 +40,7 @@ static int look(const struct operation *op, void *arg)
     if (here && !op_state_terminal(op->state))
         snprintf(d->user, sizeof d->user, "%s", op->id);
     if (op->parent[0]) {
-        int64_t stay = jint(d->backups, op->parent);
+        int64_t stay = json_integer_value(json_object_get(d->backups, op->parent));
         jset_int(d->backups, op->parent, stay + !here);
     }
     return here ? json_array_append_new(d->operations, json_string(op->id)) : 0;

@@ -13,6 +13,7 @@
 #include "proc/systemd.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -125,12 +126,13 @@ static int on_commit(sd_event_source *s, int fd, uint32_t events, void *arg)
 static void old_timers_stopped(struct step_result *r, void *arg)
 {
     struct engine *g = arg;
+    const int64_t stopped = timers_stopped_of(r->out);
     g->old_timers = r->err.cls ? OLD_TIMERS_LEFT : OLD_TIMERS_GONE;
     if (r->err.cls)
         log_warning("timers of an earlier version cannot be removed, retrying: %s", r->err.msg);
-    else if (jint(r->out, "stopped") > 0)
-        log_info("removed %lld timer%s of an earlier version: the daemon runs its jobs itself",
-                 (long long)jint(r->out, "stopped"), jint(r->out, "stopped") == 1 ? "" : "s");
+    else if (stopped > 0)
+        log_info("removed %" PRId64 " timer%s of an earlier version: the daemon runs its jobs itself", stopped,
+                 stopped == 1 ? "" : "s");
 }
 
 /* What an earlier version left with systemd. */
@@ -424,13 +426,10 @@ static void reload_done(struct step_result *s, void *arg)
     struct cfg *fresh = NULL;
     CLEANUP_JSON json_t *answer = NULL;
     g->reloading = false;
-    if (!e.cls && jint(s->out, "errors") > 0) {
-        const json_t *first = NULL, *c;
-        size_t i;
-        json_array_foreach(json_object_get(s->out, "complaints"), i,
-                           c) if (!first && !strcmp(jstr(c, "severity"), "error")) first = c;
-        err_set(&e, ERR_USAGE, 0, "%s: %s%s", jstr(first, "where"), jstr(first, "text"),
-                jint(s->out, "errors") > 1 ? " (and more errors)" : "");
+    const struct config_checked checked = config_checked_of(s->out);
+    if (!e.cls && checked.errors > 0) {
+        err_set(&e, ERR_USAGE, 0, "%s: %s%s", checked.where, checked.text,
+                checked.errors > 1 ? " (and more errors)" : "");
         err_hint(&e, "`snapferry check-config` lists all errors");
     }
     if (!e.cls)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* mover-events.c - what movers report becomes events for the next turn */
 #include "daemon/engine/engine-impl.h"
+#include "daemon/records/opaque.h"
 
 #include <string.h>
 
@@ -24,25 +25,9 @@ static void on_started(const char *operation, void *arg)
 }
 
 /* What a mover says is not believed blindly. */
-static uint64_t amount(const json_t *o, const char *member)
+static uint64_t amount(int64_t n)
 {
-    int64_t n = jint(o, member);
     return n > 0 ? (uint64_t)n : 0;
-}
-
-/* Whether the phase or a counter is another one. */
-static bool has_moved(const json_t *before, const json_t *now)
-{
-    const char *member;
-    json_t *v;
-    if (strcmp(jstr(before, "phase"), jstr(now, "phase")) != 0)
-        return true;
-    json_object_foreach((json_t *)(uintptr_t)now, member, v)
-    {
-        if (json_is_integer(v) && json_integer_value(v) != jint(before, member))
-            return true;
-    }
-    return false;
 }
 
 #define SAVE_PROGRESS_S 30
@@ -55,19 +40,20 @@ static void on_progress(const char *operation, const json_t *p, void *arg)
     const int64_t now = now_ns();
     if (!l)
         return;
-    if (!l->progress || has_moved(l->progress, p))
+    if (!l->progress || progress_has_moved(l->progress, p))
         l->moved_ns = now;
     json_decref(l->progress);
     l->progress = json_deep_copy(p);
     l->progress_ns = now;
     if (!op)
         return;
+    const struct mover_progress is = progress_read(p);
     const struct pace_sample sample = {.t = (double)now / 1e9,
-                                       .phase = jstr(p, "phase"),
-                                       .total = amount(p, "total"),
-                                       .done = amount(p, "done"),
-                                       .skipped = amount(p, "skipped"),
-                                       .zero = amount(p, "zero"),
+                                       .phase = is.phase,
+                                       .total = amount(is.total),
+                                       .done = amount(is.done),
+                                       .skipped = amount(is.skipped),
+                                       .zero = amount(is.zero),
                                        .allocated = op->volume->allocated > 0 ? (uint64_t)op->volume->allocated : 0};
     pace_add(&l->pace, &sample);
     if (!l->saved_ns)
@@ -89,7 +75,7 @@ static void on_ended(const char *operation, const struct mover_end *end, void *a
     const struct operation *op = operation_peek(g->records, operation);
     if (op && (end->err.cls == ERR_PASSWORD || end->err.cls == ERR_NO_REPO || end->err.cls == ERR_FORMAT))
         repositories_reopen(g, op->policy->repository);
-    if (op && op->kind == KIND_BACKUP && jbool(end->result, "recorded"))
+    if (op && op->kind == KIND_BACKUP && mover_result_recorded(end->result))
         record_written(g, op);
     json_incref(own.result);
     engine_mover_ended(g, operation, &own, false);

@@ -15,7 +15,7 @@ struct prune {
     json_t *natives, *items;
     json_t *check;   /* repository -> {snapshot id: alias} */
     json_t *checks;  /* ids of operations that ask the repositories */
-    json_t *checked; /* of them, those that have ended and were not looked at */
+    json_t *checked; /* the same, for the plan that looks at what they have found */
     json_t *ratios;  /* volume id -> how full its pool is, 0..1 */
     char volume[VOLUME_NAME_MAX];
     bool dry_run, asked;
@@ -96,9 +96,11 @@ static int plan_volume(struct prune *p, const char *alias, struct err *e)
         return rc;
     json_array_extend(p->items, items);
     if (json_object_size(check)) {
-        if (!jobj(p->check, policy->repository))
-            json_object_set_new(p->check, policy->repository, json_object());
-        json_object_update(jobj(p->check, policy->repository), check);
+        json_t *asked = json_object_get(p->check, policy->repository);
+        if (asked)
+            json_object_update(asked, check);
+        else
+            json_object_set(p->check, policy->repository, check);
     }
     return 0;
 }
@@ -158,10 +160,8 @@ static void prune_stopped(const struct err *e, void *arg)
 static void prune_checked(const json_t *state, bool terminal, void *arg)
 {
     struct prune *p = arg;
-    if (!terminal)
-        return;
-    json_array_append_new(p->checked, json_string(jstr(state, "id")));
-    if (--p->pending == 0) {
+    (void)state;
+    if (terminal && --p->pending == 0) {
         engine_unwait(p->engine, p);
         prune_run(p);
     }
@@ -227,6 +227,7 @@ static void plan_written(const struct err *e, void *arg)
     }
     p->asked = true;
     p->pending = 1;
+    json_array_extend(p->checked, p->checks);
     json_array_foreach(p->checks, i, id) p->pending +=
         engine_wait(p->engine, json_string_value(id), prune_checked, p, NULL) == 0;
     if (--p->pending == 0)
@@ -251,14 +252,13 @@ static void prune_run(struct prune *p)
 static void pools_seen(struct step_result *s, void *arg)
 {
     struct prune *p = arg;
-    const json_t *a;
-    size_t i;
-    json_array_foreach(json_object_get(s->out, "items"), i, a)
-    {
-        const json_t *r = json_object_get(a, "used_ratio");
-        if (json_is_number(r) && json_number_value(r) >= 0)
-            json_object_set(p->ratios, jstr(a, "volume"), (json_t *)r);
-    }
+    CLEANUP(step_answer_clear) struct step_answer answer;
+    step_answer_init(&answer);
+    step_answer_load(&answer, s->out);
+    const struct step_item *pool = answer.items.v;
+    for (unsigned i = 0; i < answer.items.n; i++)
+        if (pool[i].used_ratio >= 0)
+            json_object_set_new(p->ratios, pool[i].volume_id, json_real(pool[i].used_ratio));
     json_decref(p->engine->pools);
     p->engine->pools = json_deep_copy(p->ratios);
     prune_run(p);

@@ -7,6 +7,7 @@
  */
 #include "base/time.h"
 #include "daemon/engine/engine-impl.h"
+#include "daemon/records/opaque.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -99,9 +100,9 @@ struct former {
 static int see_former(const char *name, const json_t *labels, double at, void *arg)
 {
     struct former *x = arg;
+    const struct count_labels of = count_labels_read(labels);
     (void)at;
-    if (!x->labels && !strcmp(name, x->counter) &&
-        !is_configured(x->engine->cfg, jstr(labels, "repository"), jstr(labels, "node")))
+    if (!x->labels && !strcmp(name, x->counter) && !is_configured(x->engine->cfg, of.repository, of.node))
         x->labels = json_deep_copy(labels);
     return 0;
 }

@@ -7,6 +7,7 @@
 #include "daemon/engine/engine-impl.h"
 #include "io/native/driver.h"
 #include "daemon/records/opaque.h"
+#include "daemon/records/step-request.h"
 
 #include <errno.h>
 #include <string.h>
@@ -314,9 +315,12 @@ static void look_at_native(struct restore *r)
 /* What the target is has to be known before a driver is chosen. */
 static int step_look_target(const json_t *in, json_t **out, int *fd, struct err *e)
 {
+    CLEANUP(step_request_clear) struct step_request r;
     struct stat st;
     (void)fd;
-    const char *path = jstr(in, "path");
+    if (step_request_load(&r, in, e) < 0)
+        return -ENOMEM;
+    const char *path = r.path;
     bool there = stat(path, &st) == 0;
     if (there && S_ISDIR(st.st_mode))
         return err_set(e, ERR_TARGET, 0, "%s is a directory: name the file or device to restore to", path);

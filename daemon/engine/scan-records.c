@@ -8,6 +8,7 @@
  */
 #include "base/time.h"
 #include "daemon/engine/scan-impl.h"
+#include "daemon/records/opaque.h"
 #include "daemon/records/outcome-record.h"
 
 #include <string.h>
@@ -193,9 +194,9 @@ static bool has_text(const struct strs *list, const char *text)
 
 static void add_skipped(struct backup *b, const struct record_volume *v)
 {
-    const json_t *have;
-    size_t i;
-    json_array_foreach(b->skipped, i, have) if (!strcmp(jstr(have, "volume"), v->name)) return;
+    for (size_t i = 0; i < json_array_size(b->skipped); i++)
+        if (!strcmp(skipped_at(b->skipped, i).volume, v->name))
+            return;
     json_t *skipped = b->skipped ? json_copy(b->skipped) : json_array();
     json_array_append_new(skipped, json_pack("{s:s,s:s}", "volume", v->name, "reason", v->skipped_reason));
     json_take(&b->skipped, skipped);

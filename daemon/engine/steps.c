@@ -174,8 +174,8 @@ int step_pool(const json_t *in, json_t **out, int *fd, struct err *e)
             return err_nomem(e);
         if (place_open(&p, r.klass, &pe) == 0 && p.d->pool && volume_from_json(v, r.volume, &pe) == 0)
             p.d->pool(&p.v.c, v, &u, &pe);
-        json_array_append_new(answers, json_pack("{s:s,s:f,s:I,s:I}", "volume", known->id, "used_ratio", u.used_ratio,
-                                                 "size", (json_int_t)u.size, "free", (json_int_t)u.free));
+        json_array_append_new(answers, json_pack("{s:s,s:f,s:I,s:I}", "volume_id", known->id, "used_ratio",
+                                                 u.used_ratio, "size", (json_int_t)u.size, "free", (json_int_t)u.free));
     }
     *out = json_pack("{s:O}", "items", answers);
     return *out ? 0 : err_nomem(e);

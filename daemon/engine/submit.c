@@ -7,6 +7,7 @@
  */
 #include "base/nearest.h"
 #include "daemon/engine/facts.h"
+#include "daemon/records/opaque.h"
 
 #include <errno.h>
 #include <string.h>
@@ -109,7 +110,7 @@ static bool wanted(const struct submit *s, struct cfg_subject v)
 /* Adds a name to what its class is asked for; without names the class lists everything. */
 static int ask(const struct submit *s, json_t *classes, const struct cfg_class *k, const char *name)
 {
-    json_t *q = NULL, *have;
+    json_t *q = NULL, *have, *names;
     size_t i;
     json_array_foreach(classes, i, have) if (!strcmp(class_seen_of(have).name, k->name)) q = have;
     if (!q) {
@@ -124,8 +125,8 @@ static int ask(const struct submit *s, json_t *classes, const struct cfg_class *
     }
     if (!name)
         json_object_del(q, "names");
-    else if (jarr(q, "names"))
-        json_array_append_new(jarr(q, "names"), json_string(name));
+    else if ((names = json_object_get(q, "names")))
+        json_array_append_new(names, json_string(name));
     return 0;
 }
 /* Lists what may be selected by labels, to see whether the volume of that name is. */
@@ -296,9 +297,8 @@ static int add_operations(struct submit *s, struct err *e)
     }
     if (json_array_size(s->at.ops) > 0)
         return 0;
-    const json_t *first = json_array_get(s->skipped, 0);
     err_set(e, ERR_NOT_FOUND, 0, "there is nothing to back up: %s",
-            first ? jstr(first, "reason") : "no volume matches");
+            json_array_size(s->skipped) ? skipped_at(s->skipped, 0).reason : "no volume matches");
     return err_hint(e, "`snapferry volumes` lists what the classes match");
 }
 

@@ -8,6 +8,7 @@
 #include "daemon/engine/facts.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define SWEEP_STORAGE_S                                                                                                \
@@ -17,14 +18,62 @@
 
 /* ---- the storage ---- */
 
-struct seen {
-    json_t *aliases; /* alias -> true, of everything on the storage of the classes that answered */
-    json_t *drivers; /* class name -> true: those that answered */
-    /* to be recorded */
-    json_t *adopt;   /* [{"class", "native"}] */
-    json_t *used;    /* alias -> bytes that it holds alone */
-    json_t *changed; /* alias -> whether it is there */
+/* A native snapshot without a record that is to have one again; part of `seen` below. */
+struct adoption {
+    const struct class_desc *klass;
+    const struct native_desc *native;
 };
+/* What a look at the storage has found, until it is recorded. */
+struct sweep {
+    struct engine *engine;
+    struct storage_seen seen;
+    json_t *aliases; /* alias -> true, of everything on the storage of the classes that answered */
+    json_t *classes; /* name -> true: those that answered */
+    bool lately;     /* something is missing that was there not long ago */
+    /* to be removed: what has our tag, no record, and passed its grace */
+    json_t *remove, *undo; /* requests of step_remove() and step_undo() */
+    /* to be recorded */
+    struct adoption *adopt;
+    size_t n_adopt;
+    bool used;                 /* native snapshots hold more, or less, alone than is recorded */
+    struct strs back, missing; /* aliases of records */
+};
+
+static void sweep_free(struct sweep *w)
+{
+    storage_seen_clear(&w->seen);
+    json_decref(w->aliases);
+    json_decref(w->classes);
+    json_decref(w->remove);
+    json_decref(w->undo);
+    free(w->adopt);
+    strs_clear(&w->back);
+    strs_clear(&w->missing);
+    free(w);
+}
+
+/* NULL: no memory. */
+static struct sweep *sweep_new(struct engine *g, const json_t *found)
+{
+    struct sweep *w = calloc(1, sizeof *w);
+    size_t n = 1;
+    if (!w)
+        return NULL;
+    w->engine = g;
+    const int rc = storage_seen_load(&w->seen, found);
+    const struct class_swept *k = w->seen.classes.v;
+    for (unsigned i = 0; i < w->seen.classes.n; i++)
+        n += k[i].natives.n;
+    w->adopt = calloc(n, sizeof *w->adopt);
+    w->aliases = json_object();
+    w->classes = json_object();
+    w->remove = json_array();
+    w->undo = json_array();
+    if (rc == 0 && w->adopt && w->aliases && w->classes && w->remove && w->undo)
+        return w;
+    sweep_free(w);
+    return NULL;
+}
 
 static bool expired(struct engine *g, int64_t created)
 {
@@ -32,28 +81,30 @@ static bool expired(struct engine *g, int64_t created)
 }
 
 /* Recorded again as it was found. */
-static int adopt(struct engine *g, const json_t *klass, const json_t *native, struct err *e)
+static int adopt(struct engine *g, const struct adoption *a, struct err *e)
 {
-    const json_t *tag = jobj(native, "tag") ? jobj(native, "tag") : native;
-    const char *alias = jstr(tag, "alias");
+    const struct native_desc *found = a->native;
     CLEANUP(native_row_clear) struct native_row n = ROW_INIT;
+    struct native_desc native;
     struct volume_desc volume;
     struct cfg_policy p = {.effective = NULL};
-    if (native_row_peek(g->records, alias))
+    if (native_row_peek(g->records, found->alias))
         return 0;
     native_row_init(&n);
     volume_desc_init(&volume);
-    str_set(&n.id, alias);
-    str_set(&n.parent, jstr(tag, "backup"));
-    str_set(&n.volume_id, jstr(tag, "volume_id"));
+    str_set(&n.id, found->alias);
+    str_set(&n.parent, found->backup);
+    str_set(&n.volume_id, found->volume_id);
     n.state = NATIVE_PRESENT;
-    class_desc_take(&n.klass, class_desc_from_json(klass));
-    native_desc_take(&n.native, native_desc_from_json(native));
-    str_set(&volume.id, jstr(tag, "volume_id"));
-    str_set(&volume.name, jstr(tag, "volume_name"));
-    volume.size = jint(native, "size");
+    class_desc_set(&n.klass, a->klass);
+    if (native_desc_copy(&native, found) < 0)
+        return err_nomem(e);
+    native_desc_take(&n.native, native_desc_make(&native));
+    str_set(&volume.id, found->volume_id);
+    str_set(&volume.name, found->volume_name);
+    volume.size = found->size;
     volume_desc_take(&n.volume, volume_desc_make(&volume));
-    str_set(&n.driver, jstr(klass, "driver"));
+    str_set(&n.driver, a->klass->driver);
     n.adopted = true;
     /* Whether its data is in a repository is not known: it counts as the only copy until a scan says more. */
     n.moved = false;
@@ -67,36 +118,35 @@ static int adopt(struct engine *g, const json_t *klass, const json_t *native, st
         n.snapshot_only = !p.move_data;
         cfg_policy_clear(&p);
     }
-    records_seq_at_least(g->records, (uint64_t)jint(tag, "seq"), NULL);
+    records_seq_at_least(g->records, found->seq, NULL);
     const int rc = native_row_add(g->records, &n, e);
     if (rc == 0)
-        plan_log(&g->d, LOG_LVL_INFO, "native snapshot %s of %s was found on the storage and is recorded again", alias,
-                 jstr(tag, "volume_name"));
+        plan_log(&g->d, LOG_LVL_INFO, "native snapshot %s of %s was found on the storage and is recorded again",
+                 found->alias, found->volume_name);
     return rc;
 }
 
 /* A native without a record: adopted where its backup is known here or it was the volume's only one (a node that was
  * installed anew), else it is an orphan that goes after its grace. */
-static void unknown_native(struct engine *g, const json_t *klass, json_t *native, struct seen *seen, json_t *remove)
+static void unknown_native(struct sweep *w, const struct class_desc *klass, const struct native_desc *native)
 {
-    const json_t *tag = jobj(native, "tag") ? jobj(native, "tag") : native;
-    const char *alias = jstr(tag, "alias");
+    struct engine *g = w->engine;
     CLEANUP(backup_clear) struct backup b;
     backup_init(&b);
-    if (!alias[0])
+    if (!native->alias[0])
         return;
-    bool known_backup = jstr(tag, "backup")[0] && backup_read(&g->d, jstr(tag, "backup"), &b) == 0;
+    bool known_backup = native->backup[0] && backup_read(&g->d, native->backup, &b) == 0;
     if (known_backup || g->news.created || g->news.recovered) {
-        json_array_append_new(seen->adopt, json_pack("{s:O,s:O}", "class", (json_t *)klass, "native", native));
+        w->adopt[w->n_adopt++] = (struct adoption){klass, native};
         return;
     }
     g->orphans++;
-    json_array_append_new(g->orphan_list, json_pack("{s:s,s:s,s:s,s:s,s:I}", "kind", "native", "alias", alias, "volume",
-                                                    jstr(tag, "volume_name"), "handle", jstr(native, "handle"),
-                                                    "created_ns", (json_int_t)jint(tag, "created_ns")));
-    if (expired(g, jint(tag, "created_ns")))
-        json_array_append_new(remove,
-                              json_pack("{s:s,s:O,s:O}", "alias", alias, "class", (json_t *)klass, "native", native));
+    json_array_append_new(g->orphan_list, json_pack("{s:s,s:s,s:s,s:s,s:I}", "kind", "native", "alias", native->alias,
+                                                    "volume", native->volume_name, "handle", native->handle,
+                                                    "created_ns", (json_int_t)native->created_ns));
+    if (expired(g, native->created_ns))
+        json_array_append_new(w->remove, json_pack("{s:s,s:o,s:o}", "alias", native->alias, "class",
+                                                   class_desc_to_json(klass), "native", native_desc_to_json(native)));
 }
 
 struct find_intent {
@@ -113,21 +163,20 @@ static int match_intent(struct intent *i, void *arg)
 static void orphans_removed(struct step_result *s, void *arg)
 {
     struct engine *g = arg;
-    const json_t *a;
-    size_t i;
-    json_array_foreach(json_object_get(s->out, "items"), i, a) if (!jobj(a, "error"))
-        log_warning("native snapshot %s had the tag of this node and was in no record: removed", jstr(a, "alias"));
-    json_array_foreach(json_object_get(s->out, "intents"), i, a) if (!jobj(a, "error"))
-        log_warning("an intermediate that was in no record: removed");
+    CLEANUP(step_answer_clear) struct step_answer answer;
+    step_answer_init(&answer);
+    step_answer_load(&answer, s->out);
+    const struct step_item *item = answer.items.v, *intent = answer.intents.v;
+    for (unsigned i = 0; i < answer.items.n; i++)
+        if (item[i].error.code == ERR_NONE)
+            log_warning("native snapshot %s had the tag of this node and was in no record: removed", item[i].alias);
+    for (unsigned i = 0; i < answer.intents.n; i++)
+        if (intent[i].error.code == ERR_NONE)
+            log_warning("an intermediate that was in no record: removed");
     engine_kick(g);
 }
 
 /* Records whose object is gone: the administrator removed it, or the storage lost it (RS-26). */
-struct missing {
-    struct engine *engine;
-    const struct seen *seen;
-    bool lately; /* something is missing that was there not long ago */
-};
 static int seen_again(struct engine *g, const char *alias, bool there, struct err *e)
 {
     CLEANUP(native_row_clear) struct native_row n;
@@ -147,31 +196,27 @@ static int seen_again(struct engine *g, const char *alias, bool there, struct er
 
 static int look_missing(const struct native_row *n, void *arg)
 {
-    struct missing *m = arg;
+    struct sweep *w = arg;
     const int64_t since_ns = n->state_since_ns;
     if (n->state != NATIVE_PRESENT && n->state != NATIVE_MISSING)
         return 0;
-    if (!json_object_get(m->seen->drivers, n->klass->name) || !strcmp(n->driver, "device"))
+    if (!json_object_get(w->classes, n->klass->name) || !strcmp(n->driver, "device"))
         return 0;
     /* Made while the storage was looked at (a plugin may take its time): whoever looked may have come too early. */
-    if (since_ns >= m->engine->looked_ns)
+    if (since_ns >= w->engine->looked_ns)
         return 0;
-    const bool there = json_object_get(m->seen->aliases, n->id) != NULL,
-               changed = there != (n->state == NATIVE_PRESENT);
+    const bool there = json_object_get(w->aliases, n->id) != NULL, changed = there != (n->state == NATIVE_PRESENT);
     if (changed)
-        json_object_set_new(m->seen->changed, n->id, json_boolean(there));
-    m->lately |= !there && (changed || now_ns() - since_ns < AGAIN_FOR_S * NS_PER_S);
+        strs_add(there ? &w->back : &w->missing, n->id);
+    w->lately |= !there && (changed || now_ns() - since_ns < AGAIN_FOR_S * NS_PER_S);
     return 0;
 }
 
 /* What a native holds alone grows while its volume is written. */
-static void note_used(struct engine *g, const json_t *native, struct seen *seen)
+static bool used_is_new(const struct engine *g, const struct native_desc *native)
 {
-    const json_t *tag = jobj(native, "tag") ? jobj(native, "tag") : native;
-    json_t *used = json_object_get(native, "used");
-    const struct native_row *n = native_row_peek(g->records, jstr(tag, "alias"));
-    if (json_is_integer(used) && n && !is_none(n->native) && n->native->used != json_integer_value(used))
-        json_object_set(seen->used, n->id, used);
+    const struct native_row *n = native_row_peek(g->records, native->alias);
+    return native->used >= 0 && n && !is_none(n->native) && n->native->used != native->used;
 }
 
 static int write_used(struct engine *g, const char *alias, int64_t used, struct err *e)
@@ -186,16 +231,34 @@ static int write_used(struct engine *g, const char *alias, int64_t used, struct 
     return native_row_save(g->records, &n, e);
 }
 
-static int write_storage(struct engine *g, const json_t *doc, struct err *e)
+static int write_storage(struct decide *d, void *arg, struct err *e)
 {
-    const char *alias;
-    json_t *v;
-    size_t i;
+    const struct sweep *w = arg;
+    struct engine *g = w->engine;
+    const struct class_swept *k = w->seen.classes.v;
     int rc = 0;
-    json_array_foreach(jarr(doc, "adopt"), i, v) if (rc >= 0) rc = adopt(g, jobj(v, "class"), jobj(v, "native"), e);
-    json_object_foreach(jobj(doc, "used"), alias, v) if (rc >= 0) rc = write_used(g, alias, json_integer_value(v), e);
-    json_object_foreach(jobj(doc, "changed"), alias, v) if (rc >= 0) rc = seen_again(g, alias, json_is_true(v), e);
+    (void)d;
+    for (size_t i = 0; rc >= 0 && i < w->n_adopt; i++)
+        rc = adopt(g, &w->adopt[i], e);
+    for (unsigned i = 0; w->used && i < w->seen.classes.n; i++) {
+        const struct native_desc *native = k[i].natives.v;
+        for (unsigned j = 0; rc >= 0 && j < k[i].natives.n; j++)
+            if (used_is_new(g, &native[j]))
+                rc = write_used(g, native[j].alias, native[j].used, e);
+    }
+    for (unsigned i = 0; rc >= 0 && i < w->back.n; i++)
+        rc = seen_again(g, w->back.v[i], true, e);
+    for (unsigned i = 0; rc >= 0 && i < w->missing.n; i++)
+        rc = seen_again(g, w->missing.v[i], false, e);
     return rc;
+}
+
+static void storage_written(const struct err *e, void *arg)
+{
+    struct sweep *w = arg;
+    if (e->cls && !w->engine->stopping)
+        log_warning("native snapshots on the storage: cannot be recorded: %s", e->msg);
+    sweep_free(w);
 }
 
 /* A row that was removed while the storage was listed: the list may still have what is gone. */
@@ -213,48 +276,53 @@ static bool was_removed(const struct engine *g, const char *alias)
     return false;
 }
 
-static void sort_out_class(struct engine *g, const json_t *answer, struct seen *seen, json_t *remove, json_t *undo)
+static void sort_out_native(struct sweep *w, const struct class_desc *klass, const struct native_desc *native)
 {
-    const json_t *klass = jobj(answer, "class");
-    json_t *v;
-    size_t i;
-    if (jobj(answer, "error")) {
-        log_debug("class \"%s\" cannot be swept: %s", jstr(klass, "name"), jstr(jobj(answer, "error"), "message"));
+    struct engine *g = w->engine;
+    CLEANUP(native_row_clear) struct native_row n;
+    native_row_init(&n);
+    if (was_removed(g, native->alias))
+        return;
+    const bool again = json_object_get(w->aliases, native->alias) != NULL;
+    json_object_set_new(w->aliases, native->alias, json_true());
+    if (!again && native_row_read(&g->d, native->alias, &n) < 0)
+        unknown_native(w, klass, native);
+    else
+        w->used |= used_is_new(g, native);
+}
+
+static void sort_out_exposure(struct sweep *w, const struct class_desc *klass, const struct exposure_seen *x)
+{
+    struct engine *g = w->engine;
+    struct find_intent intent = {x->alias, false};
+    if (json_object_get(w->aliases, x->alias))
+        return;
+    json_object_set_new(w->aliases, x->alias, json_true());
+    records_intents(g->records, NULL, match_intent, &intent, NULL);
+    if (intent.found || kept_has(g->records, x->alias))
+        return;
+    g->orphans++;
+    json_array_append_new(g->orphan_list, json_pack("{s:s,s:s,s:s,s:I}", "kind", "intermediate", "alias", x->alias,
+                                                    "handle", x->handle, "created_ns", (json_int_t)x->created_ns));
+    if (expired(g, x->created_ns))
+        json_array_append_new(w->undo, json_pack("{s:i,s:s,s:s,s:{s:o,s:o}}", "id", 0, "kind", "exposure", "name",
+                                                 x->alias, "doc", "into", class_desc_to_json(klass), "exposure",
+                                                 fields_to_json(&exposure_seen_fields, x)));
+}
+
+static void sort_out_class(struct sweep *w, const struct class_swept *k)
+{
+    const struct native_desc *native = k->natives.v;
+    const struct exposure_seen *exposure = k->exposures.v;
+    if (k->error.code) {
+        log_debug("class \"%s\" cannot be swept: %s", k->klass->name, k->error.message);
         return;
     }
-    json_object_set_new(seen->drivers, jstr(klass, "name"), json_true());
-    json_array_foreach(json_object_get(answer, "natives"), i, v)
-    {
-        const json_t *tag = jobj(v, "tag") ? jobj(v, "tag") : v;
-        CLEANUP(native_row_clear) struct native_row n;
-        native_row_init(&n);
-        const char *alias = jstr(tag, "alias");
-        if (was_removed(g, alias))
-            continue;
-        bool again = json_object_get(seen->aliases, alias) != NULL;
-        json_object_set_new(seen->aliases, alias, json_true());
-        if (!again && native_row_read(&g->d, alias, &n) < 0)
-            unknown_native(g, klass, v, seen, remove);
-        else
-            note_used(g, v, seen);
-    }
-    json_array_foreach(json_object_get(answer, "exposures"), i, v)
-    {
-        struct find_intent x = {jstr(v, "alias"), false};
-        if (json_object_get(seen->aliases, x.alias))
-            continue;
-        json_object_set_new(seen->aliases, x.alias, json_true());
-        records_intents(g->records, NULL, match_intent, &x, NULL);
-        if (x.found || kept_has(g->records, x.alias))
-            continue;
-        g->orphans++;
-        json_array_append_new(g->orphan_list,
-                              json_pack("{s:s,s:s,s:s,s:I}", "kind", "intermediate", "alias", x.alias, "handle",
-                                        jstr(v, "handle"), "created_ns", (json_int_t)jint(v, "created_ns")));
-        if (expired(g, jint(v, "created_ns")))
-            json_array_append_new(undo, json_pack("{s:i,s:s,s:s,s:{s:O,s:O}}", "id", 0, "kind", "exposure", "name",
-                                                  x.alias, "doc", "into", (json_t *)klass, "exposure", v));
-    }
+    json_object_set_new(w->classes, k->klass->name, json_true());
+    for (unsigned i = 0; i < k->natives.n; i++)
+        sort_out_native(w, k->klass, &native[i]);
+    for (unsigned i = 0; i < k->exposures.n; i++)
+        sort_out_exposure(w, k->klass, &exposure[i]);
 }
 
 /* Records that are new or were damaged: what the repositories have of this node is recorded again (RS-15). */
@@ -271,45 +339,48 @@ static void rebuild(struct engine *g)
     }
 }
 
-static void storage_seen(struct step_result *s, void *arg)
+static void start_removal(struct engine *g, step_fn *fn, const char *member, json_t *what)
+{
+    CLEANUP_JSON json_t *in = json_array_size(what) ? json_pack("{s:O}", member, what) : NULL;
+    if (in)
+        step_start(g->steps, "remove orphans", fn, in, 600, orphans_removed, g, NULL, NULL);
+}
+
+static void sort_out(struct sweep *w)
+{
+    struct engine *g = w->engine;
+    const struct class_swept *k = w->seen.classes.v;
+    g->orphans = 0;
+    json_take(&g->orphan_list, json_array());
+    for (unsigned i = 0; i < w->seen.classes.n; i++)
+        sort_out_class(w, &k[i]);
+    native_row_each(g->records, NULL, look_missing, w, NULL);
+    if (w->lately)
+        g->orphans_ns = now_ns() - (SWEEP_STORAGE_S - AGAIN_S) * NS_PER_S;
+    start_removal(g, step_remove, "items", w->remove);
+    start_removal(g, step_undo, "intents", w->undo);
+}
+
+static void storage_swept(struct step_result *s, void *arg)
 {
     struct engine *g = arg;
-    CLEANUP_JSON json_t *remove = json_array(), *undo = json_array();
-    struct seen seen = {json_object(), json_object(), json_array(), json_object(), json_object()};
-    struct missing m = {g, &seen, false};
-    const json_t *a;
-    size_t i;
+    struct sweep *w = NULL;
     g->orphans_running = false;
-    if (s->err.cls) {
+    if (s->err.cls)
         log_warning("the storage cannot be swept: %s", s->err.msg);
-    } else {
-        g->orphans = 0;
-        json_decref(g->orphan_list);
-        g->orphan_list = json_array();
-        json_array_foreach(json_object_get(s->out, "classes"), i, a) sort_out_class(g, a, &seen, remove, undo);
-        native_row_each(g->records, NULL, look_missing, &m, NULL);
-        if (json_array_size(seen.adopt) || json_object_size(seen.used) || json_object_size(seen.changed))
-            engine_record(g, "native snapshots on the storage", write_storage,
-                          json_pack("{s:O,s:O,s:O}", "adopt", seen.adopt, "used", seen.used, "changed", seen.changed));
-        if (m.lately)
-            g->orphans_ns = now_ns() - (SWEEP_STORAGE_S - AGAIN_S) * NS_PER_S;
+    else if (!(w = sweep_new(g, s->out)))
+        log_warning("the storage cannot be swept: out of memory");
+    else
+        sort_out(w);
+    strs_clear(&g->removed);
+    if (w) {
+        if (w->n_adopt || w->used || w->back.n || w->missing.n)
+            engine_request(g, write_storage, storage_written, w);
+        else
+            sweep_free(w);
         if (g->news.created || g->news.recovered)
             rebuild(g);
     }
-    if (json_array_size(remove)) {
-        CLEANUP_JSON json_t *in = json_pack("{s:O}", "items", remove);
-        step_start(g->steps, "remove orphans", step_remove, in, 600, orphans_removed, g, NULL, NULL);
-    }
-    if (json_array_size(undo)) {
-        CLEANUP_JSON json_t *in = json_pack("{s:O}", "intents", undo);
-        step_start(g->steps, "remove orphans", step_undo, in, 600, orphans_removed, g, NULL, NULL);
-    }
-    strs_clear(&g->removed);
-    json_decref(seen.aliases);
-    json_decref(seen.drivers);
-    json_decref(seen.adopt);
-    json_decref(seen.used);
-    json_decref(seen.changed);
     engine_kick(g);
 }
 
@@ -395,9 +466,10 @@ void sweep_released(struct engine *g)
 static void room_seen(struct step_result *s, void *arg)
 {
     struct engine *g = arg;
+    const struct room_found r = room_found_of(s->out);
     g->room_running = false;
     if (!s->err.cls)
-        facts_room(g, (uint64_t)jint(s->out, "free"), (uint64_t)jint(s->out, "total"));
+        facts_room(g, (uint64_t)r.free, (uint64_t)r.total);
 }
 
 void sweep_room(struct engine *g)
@@ -420,36 +492,40 @@ static bool may_have_a_mover(struct engine *g, const char *id)
 }
 
 /* Left by records that were lost, or by a daemon that died between an operation's end and what comes behind it. */
-static void movers_listed(struct step_result *s, void *arg)
+static void end_stray(struct engine *g, const struct mover_listed *l)
+{
+    struct err e = ERR_INIT;
+    if (movers_has(g->movers, l->operation) || may_have_a_mover(g, l->operation))
+        return;
+    const int killed = movers_end_stray(g->movers, l, &e);
+    if (killed < 0)
+        log_warning("the mover of %s, which no unfinished operation has, cannot be ended: %s", l->operation, e.msg);
+    if (killed > 0) {
+        /* What a unit leaves can be removed once systemd has seen its end. */
+        g->strays_ns = now_ns() - (SWEEP_STORAGE_S - AGAIN_S) * NS_PER_S;
+        log_warning("the mover of %s was terminated: no unfinished operation of that name is recorded", l->operation);
+    }
+}
+
+static void movers_found(struct step_result *s, void *arg)
 {
     struct engine *g = arg;
-    const char *id;
-    json_t *processes;
+    CLEANUP(movers_listed_clear) struct movers_listed found;
     g->strays_running = false;
     if (s->err.cls)
         log_debug("movers cannot be listed: %s", s->err.msg);
-    json_object_foreach(jobj(s->out, "movers"), id, processes)
-    {
-        struct err e = ERR_INIT;
-        if (movers_has(g->movers, id) || may_have_a_mover(g, id))
-            continue;
-        const int killed = movers_end_stray(g->movers, id, processes, &e);
-        if (killed < 0)
-            log_warning("the mover of %s, which no unfinished operation has, cannot be ended: %s", id, e.msg);
-        if (killed > 0) {
-            /* What a unit leaves can be removed once systemd has seen its end. */
-            g->strays_ns = now_ns() - (SWEEP_STORAGE_S - AGAIN_S) * NS_PER_S;
-            log_warning("the mover of %s was terminated: no unfinished operation of that name is recorded", id);
-        }
-    }
+    movers_listed_load(&found, s->out);
+    const struct mover_listed *l = found.movers.v;
+    for (unsigned i = 0; i < found.movers.n; i++)
+        end_stray(g, &l[i]);
 }
 
 void sweep_movers(struct engine *g)
 {
-    CLEANUP_JSON json_t *in = json_pack("{s:s}", "runtime_dir", g->paths.runtime_dir);
+    CLEANUP_JSON json_t *in = json_pack("{s:s}", "path", g->paths.runtime_dir);
     if (g->strays_running || (g->strays_ns && now_ns() - g->strays_ns < SWEEP_STORAGE_S * NS_PER_S))
         return;
-    if (step_start(g->steps, "look for stray movers", movers_list_step, in, 60, movers_listed, g, NULL, NULL) == 0) {
+    if (step_start(g->steps, "look for stray movers", movers_list_step, in, 60, movers_found, g, NULL, NULL) == 0) {
         g->strays_running = true;
         g->strays_ns = now_ns();
     }
@@ -484,7 +560,7 @@ void sweep_storage(struct engine *g)
     }
     CLEANUP_JSON json_t *in = json_pack("{s:O}", "classes", classes);
     if (json_array_size(classes) &&
-        step_start(g->steps, "sweep the storage", step_storage, in, 600, storage_seen, g, NULL, &e) == 0) {
+        step_start(g->steps, "sweep the storage", step_storage, in, 600, storage_swept, g, NULL, &e) == 0) {
         g->orphans_running = true;
         g->looked_ns = g->orphans_ns;
     } else if (e.cls) {

@@ -23,7 +23,7 @@ void builtin_forget_keys(struct builtin_movers *m);
 json_t *builtin_to_json(const struct builtin_movers *m, const char *operation);
 
 /* ---- stray.c, with movers_list_step() ---- */
-/* SIGKILL to those of `processes` whose identity is unchanged; how many. */
-int stray_kill(const json_t *processes);
+/* SIGKILL to those of its processes whose identity is unchanged; how many. */
+int stray_kill(const struct mover_listed *stray);
 
 #endif

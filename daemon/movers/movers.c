@@ -112,11 +112,11 @@ json_t *movers_to_json(const struct movers *m, const char *operation)
     return j ? j : plugin_movers_to_json(m->plugins, operation);
 }
 
-int movers_end_stray(struct movers *m, const char *operation, const json_t *processes, struct err *e)
+int movers_end_stray(struct movers *m, const struct mover_listed *stray, struct err *e)
 {
-    if (movers_has(m, operation))
-        return err_set(e, ERR_BUSY, EBUSY, "mover of %s is not a stray: it is supervised", operation);
-    const int killed = stray_kill(processes);
-    const int rc = builtin_forget(m->builtin, operation, e);
+    if (movers_has(m, stray->operation))
+        return err_set(e, ERR_BUSY, EBUSY, "mover of %s is not a stray: it is supervised", stray->operation);
+    const int killed = stray_kill(stray);
+    const int rc = builtin_forget(m->builtin, stray->operation, e);
     return rc < 0 ? rc : killed;
 }

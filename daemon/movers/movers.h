@@ -24,7 +24,7 @@
 
 #include "cfg/cfg.h"
 #include "daemon/protocol/mover-outcome.h"
-#include "daemon/records/types.h"
+#include "daemon/records/step-answer.h"
 #include "proc/process.h"
 #include "proc/step.h"
 
@@ -150,11 +150,12 @@ json_t *movers_to_json(const struct movers *m, const char *operation);
 
 /* ---- strays: built-in movers without a record ---- */
 
-/* step_fn (proc/step.h): {"runtime_dir"} -> {"movers": {OPERATION: [{"pid", "start_time"}]}}: movers of a daemon
- * with that runtime directory that run, and remaining units of such (without a process: an empty list). */
+/* step_fn (proc/step.h): {"path"} -> {"movers": [{"operation", "processes": [{"pid", "start_time"}]}]}, decoded by
+ * movers_listed_load(): movers of a daemon with that runtime directory that run, and remaining units of such (without a
+ * process: an empty list). */
 int movers_list_step(const json_t *in, json_t **out, int *fd, struct err *e);
-/* Ends a stray: SIGKILL to those of `processes` whose identity is unchanged, its unit stopped, its result removed.
+/* Ends a stray: SIGKILL to those of its processes whose identity is unchanged, its unit stopped, its result removed.
  * Returns how many processes were killed; -EBUSY if it is supervised. */
-int movers_end_stray(struct movers *m, const char *operation, const json_t *processes, struct err *e);
+int movers_end_stray(struct movers *m, const struct mover_listed *stray, struct err *e);
 
 #endif

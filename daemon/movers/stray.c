@@ -4,6 +4,7 @@
 
 #include "base/cleanup.h"
 #include "base/json.h"
+#include "daemon/records/step-request.h"
 #include "proc/systemd.h"
 
 #include <dirent.h>
@@ -54,16 +55,24 @@ static bool is_in_our_namespace(const char *pid)
     return levels == 1;
 }
 
+struct listing {
+    const char *runtime_dir;
+    json_t *by_operation; /* operation -> its processes, an array that is in the answer too */
+    json_t *movers;       /* the answer: struct mover_listed */
+};
+
 /* The list of an operation's processes, created if missing. */
-static json_t *operation_processes(json_t *movers, const char *operation)
+static json_t *operation_processes(const struct listing *l, const char *operation)
 {
-    json_t *list = json_object_get(movers, operation);
-    if (!list && json_object_set_new(movers, operation, json_array()) == 0)
-        list = json_object_get(movers, operation);
+    json_t *list = json_object_get(l->by_operation, operation);
+    if (!list && json_object_set_new(l->by_operation, operation, json_array()) == 0) {
+        list = json_object_get(l->by_operation, operation);
+        json_array_append_new(l->movers, json_pack("{s:s, s:O}", "operation", operation, "processes", list));
+    }
     return list;
 }
 
-static void list_processes(const char *runtime_dir, json_t *movers)
+static void list_processes(const struct listing *l)
 {
     CLEANUP_CLOSEDIR DIR *d = opendir("/proc");
     const struct dirent *entry;
@@ -74,16 +83,11 @@ static void list_processes(const char *runtime_dir, json_t *movers)
         /* Identified first: if the pid is reused by then, the arguments are those of the other process, and its
          * start time does not match. */
         if (pid > 1 && process_identify(&id, pid) == 0 &&
-            is_mover(runtime_dir, entry->d_name, operation, sizeof operation) && is_in_our_namespace(entry->d_name))
-            json_array_append_new(operation_processes(movers, operation),
+            is_mover(l->runtime_dir, entry->d_name, operation, sizeof operation) && is_in_our_namespace(entry->d_name))
+            json_array_append_new(operation_processes(l, operation),
                                   json_pack("{s:i, s:I}", "pid", (int)pid, "start_time", (json_int_t)id.start_time));
     }
 }
-
-struct listing {
-    const char *runtime_dir;
-    json_t *movers;
-};
 
 static void add_unit(const char *unit, const char *description, void *arg)
 {
@@ -91,20 +95,22 @@ static void add_unit(const char *unit, const char *description, void *arg)
     char operation[OPERATION_MAX + 1];
     if (mover_unit_operation(unit, operation, sizeof operation) &&
         mover_unit_is_ours(description, l->runtime_dir, operation))
-        operation_processes(l->movers, operation);
+        operation_processes(l, operation);
 }
 
 int movers_list_step(const json_t *in, json_t **out, int *fd, struct err *e)
 {
-    const char *runtime_dir = jstr(in, "runtime_dir");
-    json_t *movers = json_object();
+    CLEANUP(step_request_clear) struct step_request r;
+    CLEANUP_JSON json_t *by_operation = json_object();
     (void)fd;
-    *out = json_pack("{s:o}", "movers", movers);
+    if (step_request_load(&r, in, e) < 0)
+        return -ENOMEM;
+    const struct listing l = {r.path, by_operation, json_array()};
+    *out = json_pack("{s:o}", "movers", l.movers);
     if (!*out)
         return err_nomem(e);
-    list_processes(runtime_dir, movers);
-    struct listing l = {runtime_dir, movers};
-    const int rc = systemd_runs() ? systemd_list(MOVER_UNIT_PREFIX "*.service", add_unit, &l) : 0;
+    list_processes(&l);
+    const int rc = systemd_runs() ? systemd_list(MOVER_UNIT_PREFIX "*.service", add_unit, (void *)(uintptr_t)&l) : 0;
     if (rc < 0)
         log_debug("cannot list the units of movers: %s", strerror(-rc));
     return 0;
@@ -112,20 +118,19 @@ int movers_list_step(const json_t *in, json_t **out, int *fd, struct err *e)
 
 /* ---- their end ---- */
 
-static bool kill_process(const json_t *process)
+static bool kill_process(const struct mover_process *p)
 {
-    struct process_identity id = {.pid = (pid_t)jint(process, "pid"),
-                                  .start_time = (uint64_t)jint(process, "start_time")};
+    struct process_identity id = {.pid = (pid_t)p->pid, .start_time = p->start_time};
     boot_id(id.boot_id);
     CLEANUP_CLOSE int fd = id.pid > 1 ? process_open_running(&id) : -1;
     return fd >= 0 && process_signal(fd, SIGKILL) == 0;
 }
 
-int stray_kill(const json_t *processes)
+int stray_kill(const struct mover_listed *stray)
 {
+    const struct mover_process *p = stray->processes.v;
     int killed = 0;
-    const json_t *p;
-    size_t i;
-    json_array_foreach(processes, i, p) killed += kill_process(p);
+    for (unsigned i = 0; i < stray->processes.n; i++)
+        killed += kill_process(&p[i]);
     return killed;
 }

@@ -5,6 +5,8 @@
 #include "base/json.h"
 #include "daemon/records/table-impl.h"
 
+#include <string.h>
+
 NAMES(exposed_as, "", "native", "clone", "overlay", "copy");
 _Static_assert(COUNT(exposed_as_words) == EXPOSED_AS, "each value has a word");
 NAMES(plugin_ask, "", "delete", "verify");
@@ -26,8 +28,22 @@ struct target_paths target_paths_read(const json_t *target)
 
 struct mover_progress progress_read(const json_t *progress)
 {
-    return (struct mover_progress){jstr(progress, "phase"), jint(progress, "read"), jint(progress, "done"),
-                                   jint(progress, "total")};
+    return (struct mover_progress){jstr(progress, "phase"), jint(progress, "read"),    jint(progress, "done"),
+                                   jint(progress, "total"), jint(progress, "skipped"), jint(progress, "zero")};
+}
+
+bool progress_has_moved(const json_t *before, const json_t *now)
+{
+    const char *member;
+    json_t *v;
+    if (strcmp(jstr(before, "phase"), jstr(now, "phase")) != 0)
+        return true;
+    json_object_foreach((json_t *)(uintptr_t)now, member, v)
+    {
+        if (json_is_integer(v) && json_integer_value(v) != jint(before, member))
+            return true;
+    }
+    return false;
 }
 
 struct plugin_step plugin_step_read(const json_t *steps, int64_t i)
@@ -55,5 +71,12 @@ struct exposure_intent exposure_intent_read(const json_t *doc)
 
 struct count_labels count_labels_read(const json_t *labels)
 {
-    return (struct count_labels){jstr(labels, "class"), jstr(labels, "result")};
+    return (struct count_labels){jstr(labels, "class"), jstr(labels, "result"), jstr(labels, "repository"),
+                                 jstr(labels, "node")};
+}
+
+struct skipped skipped_at(const json_t *list, size_t i)
+{
+    const json_t *one = json_array_get(list, i);
+    return (struct skipped){jstr(one, "volume"), jstr(one, "reason")};
 }

@@ -32,9 +32,11 @@ struct target_paths target_paths_read(const json_t *target);
 
 struct mover_progress {
     const char *phase;
-    int64_t read, done, total; /* bytes */
+    int64_t read, done, total, skipped, zero; /* bytes */
 };
 struct mover_progress progress_read(const json_t *progress);
+/* Whether the phase or any counter is another one. */
+bool progress_has_moved(const json_t *before, const json_t *now);
 
 /* What a mover plugin is asked to do with what it stored. PLUGIN_ASK_NONE: absent, or a word of a newer version, for
  * which no other may stand in. */
@@ -63,9 +65,14 @@ struct exposure_intent {
     const json_t *exposure;
 };
 struct exposure_intent exposure_intent_read(const json_t *doc);
+/* One of the volumes of a job, or of a backup, that were not backed up: of a list of {"volume", "reason"}. */
+struct skipped {
+    const char *volume, *reason;
+};
+struct skipped skipped_at(const json_t *list, size_t i); /* members "": there are not so many */
 /* Labels of a counter. */
 struct count_labels {
-    const char *klass, *result;
+    const char *klass, *result, *repository, *node;
 };
 struct count_labels count_labels_read(const json_t *labels);
 

@@ -172,6 +172,11 @@ static const struct field_desc mover_figures_table[] = {
 static TABLE(mover_figures, "figures", .keep_text = false);
 #undef S
 
+bool mover_result_recorded(const json_t *doc)
+{
+    return jbool(doc, "recorded");
+}
+
 static int64_t count_at(const json_t *list, size_t i)
 {
     return json_integer_value(json_array_get(list, i));

@@ -74,6 +74,9 @@ static inline int64_t result_bytes(int64_t n)
 /* Adds one to `failures`; fails for lack of memory. */
 int mover_result_add_failure(struct mover_result *r, const char *operation, const char *volume, const char *error);
 
+/* Whether it has written the provisional record of its backup; `doc`: what the mover left. */
+bool mover_result_recorded(const json_t *doc);
+
 /* What the first step of an admin operation, a check, found of a snapshot. */
 enum checked { CHECKED_NONE, CHECKED_READABLE, CHECKED_UNREADABLE }; /* NONE: it was not looked at */
 /* *why is borrowed from `r`; "": no reason was given. */

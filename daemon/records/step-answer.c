@@ -5,10 +5,13 @@
 #include "base/json.h"
 #include "daemon/records/table-impl.h"
 
+#include <string.h>
+
 #define S struct step_item
 static const struct field_desc step_item_table[] = {
     STR(operation),
     STR(alias),
+    STR(volume_id),
     UINT(id),
     STRUCT(error, op_error),
     BOOL(gone),
@@ -41,6 +44,66 @@ static const struct field_desc step_answer_table[] = {
 static TABLE(step_answer, "answer", .keep_text = false);
 #undef S
 
+#define S struct exposure_seen
+static const struct field_desc exposure_seen_table[] = {STR(alias, ALWAYS), STR(handle, ALWAYS), TIME(created_ns)};
+TABLE(exposure_seen, "exposure", .keep_text = false);
+#undef S
+
+#define S struct class_swept
+static const struct field_desc class_swept_table[] = {
+    SHARED(klass, "class", class_desc),
+    FIELD(natives, "natives", FIELD_STRUCTS, .of = &native_desc_fields),
+    FIELD(exposures, "exposures", FIELD_STRUCTS, .of = &exposure_seen_fields),
+    STRUCT(error, op_error),
+};
+static TABLE(class_swept, "class", .keep_text = false);
+#undef S
+
+#define S struct storage_seen
+static const struct field_desc storage_seen_table[] = {
+    FIELD(classes, "classes", FIELD_STRUCTS, .of = &class_swept_fields)};
+static TABLE(storage_seen, "storage", .keep_text = false);
+#undef S
+
+#define S struct mover_process
+static const struct field_desc mover_process_table[] = {INT(pid), UINT(start_time)};
+static TABLE(mover_process, "process", .keep_text = false);
+#undef S
+
+#define S struct mover_listed
+static const struct field_desc mover_listed_table[] = {
+    STR(operation), FIELD(processes, "processes", FIELD_STRUCTS, .of = &mover_process_fields)};
+static TABLE(mover_listed, "mover", .keep_text = false);
+#undef S
+
+#define S struct movers_listed
+static const struct field_desc movers_listed_table[] = {
+    FIELD(movers, "movers", FIELD_STRUCTS, .of = &mover_listed_fields)};
+static TABLE(movers_listed, "movers", .keep_text = false);
+#undef S
+
+int storage_seen_load(struct storage_seen *s, const json_t *doc)
+{
+    fields_init(&storage_seen_fields, s);
+    return fields_load(&storage_seen_fields, s, doc);
+}
+
+void storage_seen_clear(struct storage_seen *s)
+{
+    fields_clear(&storage_seen_fields, s);
+}
+
+int movers_listed_load(struct movers_listed *m, const json_t *doc)
+{
+    fields_init(&movers_listed_fields, m);
+    return fields_load(&movers_listed_fields, m, doc);
+}
+
+void movers_listed_clear(struct movers_listed *m)
+{
+    fields_clear(&movers_listed_fields, m);
+}
+
 int step_answer_load(struct step_answer *a, const json_t *doc)
 {
     return fields_load(&step_answer_fields, a, doc);
@@ -67,7 +130,8 @@ const struct op_error *step_items_error(const struct list_of_structs *items)
 
 struct volume_seen volume_seen_of(const json_t *volume)
 {
-    return (struct volume_seen){jstr(volume, "name"), jstr(volume, "id"), jstr(volume, "labels"), jint(volume, "size")};
+    return (struct volume_seen){jstr(volume, "name"), jstr(volume, "id"), jstr(volume, "labels"), jint(volume, "size"),
+                                jbool(volume, "same_pool")};
 }
 
 struct unseen unseen_of(const json_t *missing)
@@ -84,6 +148,7 @@ struct class_seen class_seen_of(const json_t *answer)
                                .missing = jarr(answer, "missing"),
                                .passed = jarr(answer, "passed"),
                                .all = jbool(answer, "all"),
+                               .abilities = (unsigned)jint(answer, "abilities"),
                                .failed = error != NULL,
                                .error = unseen_of(error)};
 }
@@ -91,6 +156,34 @@ struct class_seen class_seen_of(const json_t *answer)
 struct target_found target_found_of(const json_t *answer)
 {
     return (struct target_found){jbool(answer, "exists"), jbool(answer, "block")};
+}
+
+struct config_checked config_checked_of(const json_t *answer)
+{
+    struct config_checked c = {
+        .hash = jstr(answer, "hash"), .errors = (unsigned)jint(answer, "errors"), .where = "", .text = ""};
+    const json_t *one;
+    size_t i;
+    json_array_foreach(jarr(answer, "complaints"), i, one)
+    {
+        const char *severity = jstr(one, "severity");
+        c.warnings += !strcmp(severity, "warning");
+        if (!c.text[0] && !strcmp(severity, "error")) {
+            c.where = jstr(one, "where");
+            c.text = jstr(one, "text");
+        }
+    }
+    return c;
+}
+
+int64_t timers_stopped_of(const json_t *answer)
+{
+    return jint(answer, "stopped");
+}
+
+struct room_found room_found_of(const json_t *answer)
+{
+    return (struct room_found){jint(answer, "free"), jint(answer, "total")};
 }
 
 struct repository_found repository_found_of(const json_t *answer)

@@ -15,6 +15,7 @@
  */
 struct step_item {
     char *operation, *alias;
+    char *volume_id;       /* of a pool that was measured */
     uint64_t id;           /* of the intent */
     struct op_error error; /* code ERR_NONE: it was done */
     bool gone;             /* there was nothing to remove */
@@ -44,11 +45,55 @@ struct step_answer {
 int step_answer_load(struct step_answer *a, const json_t *doc);
 void step_answer_init(struct step_answer *a);
 void step_answer_clear(struct step_answer *a);
+
+/* An intermediate on the storage of a class; what else its driver says of it is among the unknown members. */
+struct exposure_seen {
+    char *alias, *handle;
+    int64_t created_ns;
+    json_t *unknown;
+};
+extern const struct fields exposure_seen_fields;
+/* Everything of ours on the storage of a class. */
+struct class_swept {
+    const struct class_desc *klass;
+    struct list_of_structs natives;   /* of struct native_desc */
+    struct list_of_structs exposures; /* of struct exposure_seen */
+    struct op_error error;            /* code ERR_NONE: the class has answered */
+    json_t *unknown;
+};
+struct storage_seen {
+    struct list_of_structs classes; /* of struct class_swept */
+    json_t *unknown;
+};
+/* `s` is uninitialized, and initialized in any case; NULL: there is none. Fails for lack of memory only. */
+int storage_seen_load(struct storage_seen *s, const json_t *doc);
+void storage_seen_clear(struct storage_seen *s);
+
+/* Built-in movers of this daemon's runtime directory that run, and units that such have left. */
+struct mover_process {
+    int64_t pid;
+    uint64_t start_time; /* tells it from another process that has got its number */
+    json_t *unknown;
+};
+struct mover_listed {
+    char *operation;
+    struct list_of_structs processes; /* of struct mover_process; none: there is a unit only */
+    json_t *unknown;
+};
+struct movers_listed {
+    struct list_of_structs movers; /* of struct mover_listed, each operation once */
+    json_t *unknown;
+};
+/* As storage_seen_load(). */
+int movers_listed_load(struct movers_listed *m, const json_t *doc);
+void movers_listed_clear(struct movers_listed *m);
+
 /* A volume of an answer of step_volumes(), which may have thousands: borrowed from the document; "" for what is absent.
  */
 struct volume_seen {
     const char *name, *id, *labels;
     int64_t size;
+    bool same_pool; /* the other class could clone it natively */
 };
 struct volume_seen volume_seen_of(const json_t *volume);
 /* What kept a class, or a volume that was named, from being listed. */
@@ -65,7 +110,8 @@ struct class_seen {
     json_t *missing; /* for unseen_of() */
     json_t *passed;  /* texts: what was passed over */
     bool all;        /* no names were given: all that the class has */
-    bool failed;     /* it could not be listed: ... */
+    unsigned abilities;
+    bool failed; /* it could not be listed: ... */
     struct unseen error;
 };
 struct class_seen class_seen_of(const json_t *answer);
@@ -74,6 +120,21 @@ struct target_found {
     bool exists, block;
 };
 struct target_found target_found_of(const json_t *answer);
+/* What check-config has found. */
+struct config_checked {
+    const char *hash;         /* of the configuration */
+    unsigned errors;          /* ... */
+    const char *where, *text; /* of the first; "": there is none */
+    unsigned warnings;
+};
+struct config_checked config_checked_of(const json_t *answer);
+/* Timers of an earlier version that were stopped. */
+int64_t timers_stopped_of(const json_t *answer);
+/* Room of a file system, in bytes. */
+struct room_found {
+    int64_t free, total;
+};
+struct room_found room_found_of(const json_t *answer);
 /* What a look at a repository's storage found. */
 struct repository_found {
     int64_t free, total; /* bytes */

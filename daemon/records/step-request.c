@@ -2,6 +2,7 @@
 /* step-request.c - see step-request.h */
 #include "daemon/records/step-request.h"
 
+#include "base/json.h"
 #include "daemon/records/table-impl.h"
 
 NAMES(target_keep, "", "rest", "equal");
@@ -54,4 +55,18 @@ int step_request_load(struct step_request *r, const json_t *doc, struct err *e)
 void step_request_clear(struct step_request *r)
 {
     fields_clear(&step_request_fields, r);
+}
+
+const char *step_request_operation(const json_t *request, size_t item)
+{
+    return jstr(json_array_get(jarr(request, "items"), item), "operation");
+}
+
+json_t *step_request_watchdog(json_t *request, unsigned *deadline_s)
+{
+    const json_t *w = jobj(request, "watchdog");
+    json_t *hook = json_incref(jobj(w, "hook"));
+    *deadline_s = (unsigned)jint(w, "deadline_s");
+    json_object_del(request, "watchdog");
+    return hook;
 }

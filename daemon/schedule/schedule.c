@@ -14,6 +14,7 @@
 #include "base/crash.h"
 #include "base/json.h"
 #include "base/time.h"
+#include "daemon/records/opaque.h"
 #include "daemon/schedule/memory.h"
 
 #include <errno.h>
@@ -331,7 +332,7 @@ static void still_named(struct sched_job *j, const struct cfg *c)
     size_t i;
     json_array_foreach(j->memory.missing, i, m)
     {
-        const char *name = jstr(m, "volume");
+        const char *name = skipped_at(j->memory.missing, i).volume;
         const struct cfg_subject s = cfg_named(name);
         /* One without a class by its name may have one by its label: the next run finds out. */
         const bool open = !cfg_class_of(c, s) && cfg_matches_labels(c, NULL);

@@ -197,19 +197,25 @@ static inline int64_t rig_realtime_ns(void)
     return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
 }
 
-/* What movers_list_step() has of an operation; NULL: nothing. */
-static inline json_t *rig_listed(const struct rig *r, const char *operation)
+/* What movers_list_step() has of an operation; NULL: nothing. Borrowed from `all`, which is initialized. */
+static inline const struct mover_listed *rig_listed(const struct rig *r, const char *operation,
+                                                    struct movers_listed *all)
 {
     char dir[300];
     struct err e = ERR_INIT;
     json_t *out = NULL;
     snprintf(dir, sizeof dir, "%s/run", r->dir);
-    json_t *in = json_pack("{s:s}", "runtime_dir", dir);
+    json_t *in = json_pack("{s:s}", "path", dir);
     assert_ok(movers_list_step(in, &out, NULL, &e), &e);
-    json_t *found = json_incref(json_object_get(json_object_get(out, "movers"), operation));
+    movers_listed_clear(all);
+    assert_int_equal(movers_listed_load(all, out), 0);
     json_decref(out);
     json_decref(in);
-    return found;
+    const struct mover_listed *l = all->movers.v;
+    for (unsigned i = 0; i < all->movers.n; i++)
+        if (!strcmp(l[i].operation, operation))
+            return &l[i];
+    return NULL;
 }
 
 #endif

@@ -706,23 +706,26 @@ static void test_stray(void **state)
     int src = make_file(&r, "image", len, 1);
     start(&r, "up-1", "backup", slow_job(&r, "up-1", len), src);
     rig_until(&r, &r.started, 1, 10);
-    json_t *processes = rig_listed(&r, "up-1");
-    assert_int_equal(json_array_size(processes), 1);
-    assert_int_equal(movers_end_stray(r.m, "up-1", processes, &e), -EBUSY); /* it is watched */
+    CLEANUP(movers_listed_clear) struct movers_listed all;
+    movers_listed_load(&all, NULL);
+    const struct mover_listed *left = rig_listed(&r, "up-1", &all);
+    assert_non_null(left);
+    assert_int_equal(left->processes.n, 1);
+    assert_int_equal(movers_end_stray(r.m, left, &e), -EBUSY); /* it is watched */
     movers_free(r.m);
     rig_movers(&r);
     /* Another process by that number is none of them. */
-    json_t *other = json_pack("[{s:i, s:i}]", "pid", (int)r.id.pid, "start_time", 5);
-    assert_int_equal(movers_end_stray(r.m, "up-1", other, &e), 0);
+    struct mover_process *p = left->processes.v;
+    const uint64_t start_time = p->start_time;
+    p->start_time = 5;
+    assert_int_equal(movers_end_stray(r.m, left, &e), 0);
     assert_int_equal(kill(r.id.pid, 0), 0);
-    json_decref(other);
-    assert_int_equal(movers_end_stray(r.m, "up-1", processes, &e), 1);
+    p->start_time = start_time;
+    assert_int_equal(movers_end_stray(r.m, left, &e), 1);
     assert_int_equal(waitpid(r.id.pid, NULL, 0), r.id.pid);
     assert_int_equal(files_in(&r, "state/results"), 0);
-    assert_int_equal(movers_end_stray(r.m, "up-1", processes, &e), 0);
-    json_decref(processes);
-    processes = rig_listed(&r, "up-1");
-    assert_null(processes);
+    assert_int_equal(movers_end_stray(r.m, left, &e), 0);
+    assert_null(rig_listed(&r, "up-1", &all));
     close(src);
     rig_free(&r);
 }

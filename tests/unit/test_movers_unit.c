@@ -278,32 +278,29 @@ static void test_adopt(void **state)
     assert_true(WIFSIGNALED(told.status));
     assert_int_equal(WTERMSIG(told.status), SIGKILL);
     /* Its unit is a stray until it is forgotten. */
-    json_t *left = rig_listed(&r, op);
+    CLEANUP(movers_listed_clear) struct movers_listed all;
+    movers_listed_load(&all, NULL);
+    const struct mover_listed *left = rig_listed(&r, op, &all);
     assert_non_null(left);
-    assert_int_equal(json_array_size(left), 0); /* a unit without a process */
-    assert_int_equal(movers_end_stray(r.m, op, left, &e), 0);
-    json_decref(left);
-    left = NULL;
-    for (int i = 0; i < 50 && (left = rig_listed(&r, op)); i++) {
-        json_decref(left);
+    assert_int_equal(left->processes.n, 0); /* a unit without a process */
+    assert_int_equal(movers_end_stray(r.m, left, &e), 0);
+    for (int i = 0; i < 50 && (left = rig_listed(&r, op, &all)); i++)
         rig_for(&r, 0.2);
-    }
     assert_null(left);
     /* One that runs. */
     start(&r, op, "backup", slow_job(&r, op, 64 * MIB), big);
     rig_until(&r, &r.started, 2, 20);
     movers_free(r.m);
     rig_movers(&r);
-    left = rig_listed(&r, op);
-    assert_int_equal(json_array_size(left), 1);
-    assert_int_equal(movers_end_stray(r.m, op, left, &e), 1);
-    json_decref(left);
+    left = rig_listed(&r, op, &all);
+    assert_non_null(left);
+    assert_int_equal(left->processes.n, 1);
+    assert_int_equal(movers_end_stray(r.m, left, &e), 1);
     /* Its unit has failed, and goes when it is found once more. */
     rig_for(&r, 1);
-    for (int i = 0; i < 20 && (left = rig_listed(&r, op)); i++) {
-        assert_int_equal(json_array_size(left), 0);
-        assert_int_equal(movers_end_stray(r.m, op, left, &e), 0);
-        json_decref(left);
+    for (int i = 0; i < 20 && (left = rig_listed(&r, op, &all)); i++) {
+        assert_int_equal(left->processes.n, 0);
+        assert_int_equal(movers_end_stray(r.m, left, &e), 0);
         rig_for(&r, 0.5);
     }
     assert_null(left);
