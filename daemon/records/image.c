@@ -314,6 +314,43 @@ struct object *image_put(struct image *m, struct version *v)
 }
 
 /* Out of the image; nothing is now. */
+/* ---- those that left lately ---- */
+
+static struct version **recent_at(const struct image *m, uint64_t seq)
+{
+    return (struct version **)(uintptr_t)&m->recent[seq % RECENT_OPERATIONS];
+}
+
+/* Takes the reference over. */
+static void keep_recent(struct image *m, struct version *v)
+{
+    struct version **at = recent_at(m, version_row(v)->seq);
+    version_unref(*at);
+    *at = v;
+}
+
+struct version *image_recent(const struct image *m, enum row_kind k, uint64_t seq)
+{
+    struct version *v = k == ROW_OPERATION ? *recent_at(m, seq) : NULL;
+    return v && version_row(v)->seq == seq ? v : NULL;
+}
+
+static void drop_recent(struct image *m, enum row_kind k, uint64_t seq)
+{
+    if (!image_recent(m, k, seq))
+        return;
+    version_unref(*recent_at(m, seq));
+    *recent_at(m, seq) = NULL;
+}
+
+void image_forget_recent(struct image *m)
+{
+    for (unsigned i = 0; i < RECENT_OPERATIONS; i++) {
+        version_unref(m->recent[i]);
+        m->recent[i] = NULL;
+    }
+}
+
 static void remove_object(struct image *m, struct object *obj)
 {
     enum row_kind k = obj->kind;
@@ -336,6 +373,7 @@ static void set_seq(struct image *m, struct object *obj, uint64_t seq)
     enum row_kind k = obj->kind;
     if (obj->seq == seq)
         return;
+    drop_recent(m, k, obj->seq);
     table_remove(&m->seqs[k], obj, object_next_seq, object_hash_seq);
     obj->seq = seq;
     table_add(&m->seqs[k], obj, object_next_seq, object_hash_seq);
@@ -432,7 +470,10 @@ void image_tidy(struct image *m, struct object *obj)
     leave_lists(m, obj);
     detach(m, v);
     remove_object(m, obj);
-    version_unref(v);
+    if (v->kind == ROW_OPERATION)
+        keep_recent(m, v);
+    else
+        version_unref(v);
 }
 
 /* ---- intents ---- */
@@ -592,10 +633,12 @@ static void end_object(struct image *m, struct object *obj, bool undo)
     obj->changed = false;
     obj->was = NULL;
     detach(m, gone);
-    if (v)
+    if (v) {
         image_tidy(m, obj);
-    else
+    } else {
+        drop_recent(m, obj->kind, obj->seq);
         remove_object(m, obj);
+    }
     version_unref(gone);
 }
 
@@ -726,5 +769,6 @@ void image_free(struct image *m)
     free_table(&m->owners);
     free(m->save.rows);
     free(m->save.intents);
+    image_forget_recent(m);
     image_init(m);
 }

@@ -88,6 +88,9 @@ struct savepoint {
     size_t n_rows, cap_rows, n_intents, cap_intents;
 };
 
+/* Finished operations that left memory last, by seq: when their backup ends they are read again more than once. */
+#define RECENT_OPERATIONS 256
+
 struct image {
     struct table ids[ROW_KINDS], seqs[ROW_KINDS], groups[ROW_KINDS];
     uint64_t states[ROW_KINDS][OP_STATES]; /* how many there are of each */
@@ -97,6 +100,7 @@ struct image {
     struct noted *newest;
     struct noted *changed_intents, **changed_intents_end;
     struct savepoint save;
+    struct version *recent[RECENT_OPERATIONS];
 };
 _Static_assert((int)BACKUP_STATES <= (int)OP_STATES && (int)NATIVE_STATES <= (int)OP_STATES,
                "there is a counter for each state");
@@ -140,6 +144,10 @@ int image_add(struct image *m, struct version *v);
 bool image_replaces(const struct image *m, enum row_kind k, uint64_t seq);
 /* Lets one go that is neither changed nor kept. */
 void image_tidy(struct image *m, struct object *obj);
+/* One on disk that was let go lately, as it is there; NULL: it was not. Borrowed. */
+struct version *image_recent(const struct image *m, enum row_kind k, uint64_t seq);
+/* Rows on disk were removed beside the image. */
+void image_forget_recent(struct image *m);
 
 /* ---- intents ---- */
 

@@ -220,6 +220,7 @@ int records_prune_end(struct records *r, bool *more, struct err *e)
     if (!records_pruning(r))
         return err_set(e, ERR_GENERIC, EINVAL, "the records are not being pruned");
     const int rc = records_commit_end(r, e);
+    image_forget_recent(&r->image);
     *more = rc >= 0 && p->stage != PRUNE_DONE;
     return rc < 0 ? rc : p->removed;
 }

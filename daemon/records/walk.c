@@ -201,6 +201,10 @@ static int version_at(struct records *r, enum row_kind k, uint64_t seq, bool dis
     }
     if (!disk || image_replaces(&r->image, k, seq))
         return 0;
+    if ((*ret = image_recent(&r->image, k, seq))) {
+        version_ref(*ret);
+        return 0;
+    }
     int rc = records_kind_stmt(records_reader(r), k, KS_BY_SEQ, &st, e);
     if (rc < 0)
         return rc;

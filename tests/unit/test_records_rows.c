@@ -315,6 +315,86 @@ static void the_index_of_lists_is_made(void **state)
     done(r);
 }
 
+/* ---- finished operations that are read again (image_recent()) ---- */
+
+struct again {
+    unsigned n, lost;
+    uint64_t sum; /* of seq and generation */
+};
+static int see_again(const struct operation *op, void *arg)
+{
+    struct again *x = arg;
+    char id[32];
+    snprintf(id, sizeof id, "op-%llu", (unsigned long long)op->size);
+    assert_string_equal(op->id, id);
+    assert_int_equal(op->state, OP_COMPLETED);
+    x->n++;
+    x->lost += op->lost;
+    x->sum += op->seq * 1000 + op->generation;
+    return 0;
+}
+
+static struct again all_again(struct records *r)
+{
+    const struct operation_filter f = {.parent = "nightly-1"};
+    struct again x = {0, 0, 0};
+    struct err e = ERR_INIT;
+    assert_ok(operation_each(r, &f, see_again, &x, &e), &e);
+    return x;
+}
+
+#define FINISHED 300 /* more than are kept */
+
+static void finished_operations_are_read_again_as_they_are(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    struct records *r = fresh();
+    CLEANUP(operation_clear) struct operation op;
+    operation_init(&op);
+    for (int i = 0; i < FINISHED; i++) {
+        char id[32];
+        snprintf(id, sizeof id, "op-%d", i);
+        add_operation(r, id, "nightly-1", OP_RUNNING);
+        assert_ok(operation_get(r, id, &op, &e), &e);
+        op.state = OP_COMPLETED;
+        op.size = i;
+        assert_ok(operation_save(r, &op, &e), &e);
+        operation_clear(&op);
+    }
+    struct again now = all_again(r), then;
+    assert_int_equal(now.n, FINISHED);
+    r = reopen(r); /* from disk */
+    then = all_again(r);
+    assert_memory_equal(&now, &then, sizeof now);
+    /* One of the last ones, and one that is only on disk, change. */
+    static const char *const changed[] = {"op-299", "op-3"};
+    for (unsigned i = 0; i < 2; i++) {
+        assert_ok(operation_get(r, changed[i], &op, &e), &e);
+        op.lost = true;
+        assert_ok(operation_save(r, &op, &e), &e);
+        operation_clear(&op);
+    }
+    assert_int_equal(all_again(r).lost, 2);
+    /* A change that is undone was none. */
+    assert_ok(records_begin(r, &e), &e);
+    assert_ok(operation_get(r, "op-299", &op, &e), &e);
+    op.lost = false;
+    assert_ok(operation_save(r, &op, &e), &e);
+    assert_int_equal(all_again(r).lost, 1);
+    records_rollback(r);
+    assert_int_equal(all_again(r).lost, 2);
+    assert_ok(operation_delete(r, "op-299", &e), &e);
+    assert_ok(operation_delete(r, "op-5", &e), &e);
+    now = all_again(r);
+    assert_int_equal(now.n, FINISHED - 2);
+    assert_int_equal(now.lost, 1);
+    r = reopen(r);
+    then = all_again(r);
+    assert_memory_equal(&now, &then, sizeof now);
+    done(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -324,6 +404,7 @@ int main(void)
         cmocka_unit_test(long_lists_are_read_in_pages),
         cmocka_unit_test(a_list_of_rows_that_change),
         cmocka_unit_test(lists_from_a_number_or_a_time),
+        cmocka_unit_test(finished_operations_are_read_again_as_they_are),
         cmocka_unit_test(the_index_of_lists_is_made),
     };
     return cmocka_run_group_tests(tests, records_setup, records_teardown);
