@@ -47,6 +47,12 @@ struct fact {
     json_t *samples;     /* of the volume, while nothing here changes; made by who needs them */
 };
 
+/* Of an operation; OP_NONE: it is finished. */
+static inline enum op_state fact_op_state(const struct fact *f)
+{
+    return f->state < FACT_STATES ? (enum op_state)(OP_QUEUED + f->state) : OP_NONE;
+}
+
 struct facts;
 /* Reads the records once and listens from then on. */
 int facts_new(struct engine *g, struct err *e);

@@ -60,6 +60,7 @@ static struct sweep *sweep_new(struct engine *g, const json_t *found)
     if (!w)
         return NULL;
     w->engine = g;
+    storage_seen_init(&w->seen);
     const int rc = storage_seen_load(&w->seen, found);
     const struct class_swept *k = w->seen.classes.v;
     for (unsigned i = 0; i < w->seen.classes.n; i++)
@@ -514,6 +515,7 @@ static void movers_found(struct step_result *s, void *arg)
     g->strays_running = false;
     if (s->err.cls)
         log_debug("movers cannot be listed: %s", s->err.msg);
+    movers_listed_init(&found);
     movers_listed_load(&found, s->out);
     const struct mover_listed *l = found.movers.v;
     for (unsigned i = 0; i < found.movers.n; i++)

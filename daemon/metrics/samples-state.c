@@ -69,8 +69,8 @@ static void see_operation(struct fact *f, void *arg)
     x->n[f->direction][f->state]++;
     if (!x->oldest[f->state] || f->since_ns < x->oldest[f->state])
         x->oldest[f->state] = f->since_ns;
-    bool moves = !strcmp(fact_states[f->state], "Starting") || !strcmp(fact_states[f->state], "Running") ||
-                 !strcmp(fact_states[f->state], "Cancelling");
+    const enum op_state is = fact_op_state(f);
+    const bool moves = is == OP_STARTING || is == OP_RUNNING || is == OP_CANCELLING;
     x->slots_used += moves && f->direction < 2;
     if (moves)
         running(x, f);

@@ -107,6 +107,26 @@ int fields_share_texts(const struct fields *t, const void *s);
 /* New reference; NULL: no memory. */
 json_t *fields_to_json(const struct fields *t, const void *s);
 
+/* Of a struct X with a table X_fields that is no row: X_init(&x), X_clear(&x). */
+#define FIELDS_LIFE(X)                                                                                                 \
+    extern const struct fields X##_fields;                                                                             \
+    static inline void X##_init(struct X *x)                                                                           \
+    {                                                                                                                  \
+        fields_init(&X##_fields, x);                                                                                   \
+    }                                                                                                                  \
+    static inline void X##_clear(struct X *x)                                                                          \
+    {                                                                                                                  \
+        fields_clear(&X##_fields, x);                                                                                  \
+    }
+/* These, and X_load(&x, doc): into an initialized one, whose contents are replaced; doc NULL: there is none. It fails
+ * for lack of memory only. */
+#define FIELDS_DOCUMENT(X)                                                                                             \
+    FIELDS_LIFE(X)                                                                                                     \
+    static inline int X##_load(struct X *x, const json_t *doc)                                                         \
+    {                                                                                                                  \
+        return fields_load(&X##_fields, x, doc);                                                                       \
+    }
+
 /* A member that is a json_t * becomes another reference to v (NULL: none); json_take() takes the reference over. */
 static inline void json_take(json_t **at, json_t *v)
 {

@@ -55,23 +55,8 @@ static const struct field_desc request_args_table[] = {
     FIELD(read_percent, "read_percent", FIELD_REAL, .unset = 100),
     FIELD(class_map, "class_map", FIELD_OBJECT),
 };
-static TABLE(request_args, "arguments", .keep_text = false);
+TABLE(request_args, "arguments", .keep_text = false);
 #undef S
-
-void request_args_init(struct request_args *a)
-{
-    fields_init(&request_args_fields, a);
-}
-
-void request_args_clear(struct request_args *a)
-{
-    fields_clear(&request_args_fields, a);
-}
-
-int request_args_copy(struct request_args *ret, const struct request_args *a)
-{
-    return fields_copy(&request_args_fields, ret, a);
-}
 
 static const char *type_text(enum field_type t)
 {

@@ -28,10 +28,12 @@ struct request_args {
     bool caught_up, periodic;
     int64_t planned_ns; /* not 0: a run of the schedule */
 };
-void request_args_init(struct request_args *a);
-void request_args_clear(struct request_args *a);
+FIELDS_LIFE(request_args)
 /* `ret` is uninitialized; on failure (memory) it is initialized and empty. */
-int request_args_copy(struct request_args *ret, const struct request_args *a);
+static inline int request_args_copy(struct request_args *ret, const struct request_args *a)
+{
+    return fields_copy(&request_args_fields, ret, a);
+}
 /* `a` is uninitialized, and initialized in any case. A value of another type than the table says is refused. */
 int request_args_load(struct request_args *a, const json_t *doc, struct err *e);
 /* The class that --class-map gives for `own`; "": it has none. */

@@ -51,15 +51,8 @@ struct mover_result {
     struct list_of_structs failures; /* of struct plugin_failure */
     json_t *unknown;
 };
-extern const struct fields mover_result_fields, mover_stage_fields;
-static inline void mover_result_init(struct mover_result *r)
-{
-    fields_init(&mover_result_fields, r);
-}
-static inline void mover_result_clear(struct mover_result *r)
-{
-    fields_clear(&mover_result_fields, r);
-}
+extern const struct fields mover_stage_fields;
+FIELDS_LIFE(mover_result)
 /* Into an initialized one, whose contents are replaced; NULL: there is none. Fails for lack of memory only. */
 int mover_result_load(struct mover_result *r, const json_t *doc);
 /* `r` is initialized; its contents are replaced. */

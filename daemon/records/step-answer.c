@@ -41,7 +41,7 @@ static const struct field_desc step_answer_table[] = {
     INT(ranges),
     BYTES(bytes),
 };
-static TABLE(step_answer, "answer", .keep_text = false);
+TABLE(step_answer, "answer", .keep_text = false);
 #undef S
 
 #define S struct exposure_seen
@@ -62,7 +62,7 @@ static TABLE(class_swept, "class", .keep_text = false);
 #define S struct storage_seen
 static const struct field_desc storage_seen_table[] = {
     FIELD(classes, "classes", FIELD_STRUCTS, .of = &class_swept_fields)};
-static TABLE(storage_seen, "storage", .keep_text = false);
+TABLE(storage_seen, "storage", .keep_text = false);
 #undef S
 
 #define S struct mover_process
@@ -79,45 +79,8 @@ static TABLE(mover_listed, "mover", .keep_text = false);
 #define S struct movers_listed
 static const struct field_desc movers_listed_table[] = {
     FIELD(movers, "movers", FIELD_STRUCTS, .of = &mover_listed_fields)};
-static TABLE(movers_listed, "movers", .keep_text = false);
+TABLE(movers_listed, "movers", .keep_text = false);
 #undef S
-
-int storage_seen_load(struct storage_seen *s, const json_t *doc)
-{
-    fields_init(&storage_seen_fields, s);
-    return fields_load(&storage_seen_fields, s, doc);
-}
-
-void storage_seen_clear(struct storage_seen *s)
-{
-    fields_clear(&storage_seen_fields, s);
-}
-
-int movers_listed_load(struct movers_listed *m, const json_t *doc)
-{
-    fields_init(&movers_listed_fields, m);
-    return fields_load(&movers_listed_fields, m, doc);
-}
-
-void movers_listed_clear(struct movers_listed *m)
-{
-    fields_clear(&movers_listed_fields, m);
-}
-
-int step_answer_load(struct step_answer *a, const json_t *doc)
-{
-    return fields_load(&step_answer_fields, a, doc);
-}
-
-void step_answer_init(struct step_answer *a)
-{
-    fields_init(&step_answer_fields, a);
-}
-
-void step_answer_clear(struct step_answer *a)
-{
-    fields_clear(&step_answer_fields, a);
-}
 
 const struct op_error *step_items_error(const struct list_of_structs *items)
 {

@@ -41,10 +41,7 @@ struct step_answer {
     json_t *unknown;
 };
 
-/* Into an initialized one, whose contents are replaced; NULL: there is none. Fails for lack of memory only. */
-int step_answer_load(struct step_answer *a, const json_t *doc);
-void step_answer_init(struct step_answer *a);
-void step_answer_clear(struct step_answer *a);
+FIELDS_DOCUMENT(step_answer)
 
 /* An intermediate on the storage of a class; what else its driver says of it is among the unknown members. */
 struct exposure_seen {
@@ -65,9 +62,7 @@ struct storage_seen {
     struct list_of_structs classes; /* of struct class_swept */
     json_t *unknown;
 };
-/* `s` is uninitialized, and initialized in any case; NULL: there is none. Fails for lack of memory only. */
-int storage_seen_load(struct storage_seen *s, const json_t *doc);
-void storage_seen_clear(struct storage_seen *s);
+FIELDS_DOCUMENT(storage_seen)
 
 /* Built-in movers of this daemon's runtime directory that run, and units that such have left. */
 struct mover_process {
@@ -84,9 +79,7 @@ struct movers_listed {
     struct list_of_structs movers; /* of struct mover_listed, each operation once */
     json_t *unknown;
 };
-/* As storage_seen_load(). */
-int movers_listed_load(struct movers_listed *m, const json_t *doc);
-void movers_listed_clear(struct movers_listed *m);
+FIELDS_DOCUMENT(movers_listed)
 
 /* A volume of an answer of step_volumes(), which may have thousands: borrowed from the document; "" for what is absent.
  */

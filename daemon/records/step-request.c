@@ -43,18 +43,13 @@ static const struct field_desc step_request_table[] = {
     ENUM(keep, target_keep),
     ENUM(kind, intent_kind),
 };
-static TABLE(step_request, "request", .keep_text = false);
+TABLE(step_request, "request", .keep_text = false);
 #undef S
 
 int step_request_load(struct step_request *r, const json_t *doc, struct err *e)
 {
-    fields_init(&step_request_fields, r);
+    step_request_init(r);
     return fields_load(&step_request_fields, r, doc) < 0 ? err_nomem(e) : 0;
-}
-
-void step_request_clear(struct step_request *r)
-{
-    fields_clear(&step_request_fields, r);
 }
 
 const char *step_request_operation(const json_t *request, size_t item)

@@ -30,9 +30,9 @@ struct step_request {
     enum intent_kind kind;
     json_t *unknown;
 };
+FIELDS_LIFE(step_request)
 /* `r` is uninitialized, and initialized in any case. Fails for lack of memory only. */
 int step_request_load(struct step_request *r, const json_t *doc, struct err *e);
-void step_request_clear(struct step_request *r);
 /* The operation of an item of a request; "": there are not so many. */
 const char *step_request_operation(const json_t *request, size_t item);
 /* Takes out what is to run if the post-snapshot hook has not run by a deadline: the request of that hook, a new

@@ -207,7 +207,6 @@ static inline const struct mover_listed *rig_listed(const struct rig *r, const c
     snprintf(dir, sizeof dir, "%s/run", r->dir);
     json_t *in = json_pack("{s:s}", "path", dir);
     assert_ok(movers_list_step(in, &out, NULL, &e), &e);
-    movers_listed_clear(all);
     assert_int_equal(movers_listed_load(all, out), 0);
     json_decref(out);
     json_decref(in);

@@ -707,7 +707,7 @@ static void test_stray(void **state)
     start(&r, "up-1", "backup", slow_job(&r, "up-1", len), src);
     rig_until(&r, &r.started, 1, 10);
     CLEANUP(movers_listed_clear) struct movers_listed all;
-    movers_listed_load(&all, NULL);
+    movers_listed_init(&all);
     const struct mover_listed *left = rig_listed(&r, "up-1", &all);
     assert_non_null(left);
     assert_int_equal(left->processes.n, 1);

@@ -279,7 +279,7 @@ static void test_adopt(void **state)
     assert_int_equal(WTERMSIG(told.status), SIGKILL);
     /* Its unit is a stray until it is forgotten. */
     CLEANUP(movers_listed_clear) struct movers_listed all;
-    movers_listed_load(&all, NULL);
+    movers_listed_init(&all);
     const struct mover_listed *left = rig_listed(&r, op, &all);
     assert_non_null(left);
     assert_int_equal(left->processes.n, 0); /* a unit without a process */
