@@ -52,7 +52,7 @@ struct run {
     size_t line_len, tail_len;
     unsigned lines;
     uint64_t err_bytes;
-    int exec_errno;
+    int exec_errno, sink_rc;
     bool gone, timed_out, out_flood, err_flood, no_memory;
 };
 
@@ -173,8 +173,29 @@ static void kill_all(struct run *r)
     close_fd(&r->guard);
 }
 
+static void read_out_to_sink(struct run *r)
+{
+    char part[16384];
+    ssize_t n = read(r->out, part, sizeof part);
+    if (n <= 0) {
+        if (n == 0 || (errno != EAGAIN && errno != EINTR))
+            close_fd(&r->out);
+        return;
+    }
+    r->len += (size_t)n;
+    r->out_flood = r->len > r->max;
+    if (!r->out_flood)
+        r->sink_rc = r->p->sink(part, (size_t)n, r->p->sink_arg);
+    if (r->out_flood || r->sink_rc < 0)
+        close_fd(&r->out);
+}
+
 static void read_out(struct run *r)
 {
+    if (r->p->sink) {
+        read_out_to_sink(r);
+        return;
+    }
     if (r->len == r->cap) {
         size_t cap = r->cap ? 2 * r->cap : 4096;
         if (cap > r->max + 1)
@@ -281,23 +302,23 @@ static void poll_once(struct run *r, int64_t until)
         r->gone = true;
 }
 
-static bool stderr_flooding(const struct run *r)
+static bool output_refused(const struct run *r)
 {
-    return r->out_flood || r->err_flood || r->no_memory;
+    return r->out_flood || r->err_flood || r->no_memory || r->sink_rc < 0;
 }
 
 /* Until the program has ended, and all its output was read; what remains of its group is then killed. */
 static void program_watch(struct run *r)
 {
     int64_t deadline = mono_ns() / NS_PER_MS + (int64_t)r->p->timeout_s * 1000;
-    while (!r->gone && !stderr_flooding(r)) {
+    while (!r->gone && !output_refused(r)) {
         if (mono_ns() / NS_PER_MS >= deadline) {
             r->timed_out = true;
             break;
         }
         poll_once(r, deadline);
     }
-    if (!r->gone || stderr_flooding(r)) {
+    if (!r->gone || output_refused(r)) {
         kill_all(r);
         for (int64_t end = mono_ns() / NS_PER_MS + (r->p->finish ? 0 : DIE_MS);
              !r->gone && mono_ns() / NS_PER_MS < end;)
@@ -306,7 +327,7 @@ static void program_watch(struct run *r)
         kill(-r->process.pid, SIGKILL);
     }
     for (int64_t end = mono_ns() / NS_PER_MS + DRAIN_MS;
-         (r->out >= 0 || r->err >= 0 || r->process.report >= 0) && !stderr_flooding(r);) {
+         (r->out >= 0 || r->err >= 0 || r->process.report >= 0) && !output_refused(r);) {
         if (mono_ns() / NS_PER_MS >= end)
             break;
         poll_once(r, end);
@@ -378,6 +399,8 @@ static int program_result(struct run *r, bool reaped, const siginfo_t *si, int *
     }
     if (r->no_memory)
         return err_nomem(e);
+    if (r->sink_rc < 0)
+        return err_set(e, ERR_GENERIC, -r->sink_rc, "%s: the output of %s cannot be used", r->label, prog);
     if (r->out_flood)
         return err_set(e, ERR_GENERIC, EFBIG, "%s: %s wrote more than %zu bytes and was killed", r->label, prog,
                        r->max);

@@ -34,6 +34,10 @@ struct program {
     const char *input;
     size_t input_len;
     size_t out_max; /* 0: 1 MiB */
+    /* Standard output is given to this as it comes, and is not kept (`out` must be NULL); out_max holds for all of it.
+     * Negative: enough of it, the program is killed and program_run() returns that value, with a general error. */
+    int (*sink)(const char *part, size_t len, void *arg);
+    void *sink_arg;
     unsigned timeout_s;
     bool finish; /* never killed: by its deadline (an error is returned, it goes on) nor with its caller; for programs
                     that must not be interrupted, such as those of LVM while devices are suspended */

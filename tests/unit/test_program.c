@@ -97,6 +97,42 @@ static struct got run_script(const char *text)
     return run((struct program){.argv = argv});
 }
 
+struct taken {
+    size_t bytes, calls;
+    char last;
+    int refuse; /* at this call */
+};
+
+static int take(const char *part, size_t len, void *arg)
+{
+    struct taken *t = arg;
+    t->bytes += len;
+    t->last = part[len - 1];
+    return ++t->calls == (size_t)t->refuse ? -EBADMSG : 0;
+}
+
+/* Output that is used as it comes: of any length up to the limit, in constant memory. */
+static void output_as_it_comes(void **state)
+{
+    (void)state;
+    struct taken t = {.calls = 0};
+    char *argv[] = {(char *)script("sink", "head -c 3000000 /dev/zero | tr '\\0' x; echo"), NULL};
+    struct program p = {
+        .argv = argv, .label = "sink", .timeout_s = 20, .out_max = 4000000, .sink = take, .sink_arg = &t};
+    struct err e = ERR_INIT;
+    assert_int_equal(program_run(&p, NULL, NULL, NULL, &e), 0);
+    assert_true(t.bytes == 3000001 && t.calls > 100 && t.last == '\n');
+    p.out_max = 1000000;
+    assert_int_equal(program_run(&p, NULL, NULL, NULL, &e), -EFBIG);
+    /* Refused: the program is ended, and not waited for. */
+    char *endless[] = {(char *)script("endless", "yes"), NULL};
+    t = (struct taken){.refuse = 3};
+    p.argv = endless;
+    p.out_max = SIZE_MAX / 2;
+    assert_int_equal(program_run(&p, NULL, NULL, NULL, &e), -EBADMSG);
+    assert_true(t.calls == 3 && strstr(e.msg, "the output of") != NULL);
+}
+
 static unsigned open_fds(void)
 {
     unsigned n = 0;
@@ -528,6 +564,7 @@ int main(int argc, char **argv)
     if (argc > 1 && !strcmp(argv[1], PROGRAM_RUN_OPTION))
         return program_run_main(argc, argv);
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(output_as_it_comes),
         cmocka_unit_test(test_output_input_status),
         cmocka_unit_test(test_environment),
         cmocka_unit_test(test_what_it_inherits),
