@@ -8,10 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAGIC "SFCHG\0\0\1"
-#define HEADER 24 /* magic, size of the volume, number of ranges */
+#define MAGIC "SFCHG\0"
+#define HEADER 24 /* magic, kind, version, size of the volume, number of ranges */
+#define VERSION 1
 
-int changes_pack(const struct changes *c, uint64_t size, uint8_t **ret, size_t *len, struct err *e)
+int changes_pack(const struct changes *c, enum changes_kind kind, uint64_t size, uint8_t **ret, size_t *len,
+                 struct err *e)
 {
     const size_t n = changes_count(c);
     struct change x;
@@ -19,7 +21,9 @@ int changes_pack(const struct changes *c, uint64_t size, uint8_t **ret, size_t *
     uint8_t *p = malloc(HEADER + 16 * n);
     if (!p)
         return err_nomem(e);
-    memcpy(p, MAGIC, 8);
+    memcpy(p, MAGIC, 6);
+    p[6] = (uint8_t)kind;
+    p[7] = VERSION;
     put_le64(p + 8, size);
     put_le64(p + 16, n);
     *ret = p;
@@ -34,13 +38,16 @@ int changes_pack(const struct changes *c, uint64_t size, uint8_t **ret, size_t *
 
 static int malformed(struct err *e, const char *what)
 {
-    return err_set(e, ERR_USAGE, EINVAL, "the list of changed ranges %s", what);
+    return err_set(e, ERR_USAGE, EINVAL, "the list of ranges %s", what);
 }
 
-int changes_unpack(struct changes *c, const uint8_t *p, size_t len, uint64_t size, struct err *e)
+int changes_unpack(struct changes *c, enum changes_kind kind, const uint8_t *p, size_t len, uint64_t size,
+                   struct err *e)
 {
-    if (len < HEADER || memcmp(p, MAGIC, 8) != 0)
+    if (len < HEADER || memcmp(p, MAGIC, 6) != 0 || p[7] != VERSION)
         return malformed(e, "is not one");
+    if (p[6] != (uint8_t)kind)
+        return malformed(e, "is a list of something else");
     if (get_le64(p + 8) != size)
         return malformed(e, "is of a volume of another size");
     const uint64_t n = get_le64(p + 16);

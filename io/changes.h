@@ -56,10 +56,17 @@ size_t changes_count(const struct changes *c);
 uint64_t changes_bytes(const struct changes *c); /* sum of all lengths */
 size_t changes_memory(const struct changes *c);  /* bytes of memory that the list takes */
 
+/* What a list of ranges means; one must never be taken for the other. */
+enum changes_kind {
+    CHANGES_DIFFER,   /* all else is as in the parent */
+    CHANGES_ALLOCATED /* all else is zeros */
+};
 /* As bytes, for another process: `size` is that of the volume, which all ranges lie in. *ret: of malloc(). -ENOMEM. */
-int changes_pack(const struct changes *c, uint64_t size, uint8_t **ret, size_t *len, struct err *e);
-/* Adds what was packed for a volume of `size` bytes. ERR_USAGE: malformed. */
-int changes_unpack(struct changes *c, const uint8_t *p, size_t len, uint64_t size, struct err *e);
+int changes_pack(const struct changes *c, enum changes_kind kind, uint64_t size, uint8_t **ret, size_t *len,
+                 struct err *e);
+/* Adds what was packed for a volume of `size` bytes. ERR_USAGE: malformed, or of another kind. */
+int changes_unpack(struct changes *c, enum changes_kind kind, const uint8_t *p, size_t len, uint64_t size,
+                   struct err *e);
 
 /* The first range that ends after `pos`. `*cursor` begins as 0 and is kept by the caller between calls; positions must
  * not decrease from call to call. False: there is none. */

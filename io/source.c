@@ -4,6 +4,7 @@
 #include "base/cleanup.h"
 #include "base/time.h"
 #include "io/blockdev.h"
+#include "io/changes.h"
 
 #include <blkid.h>
 #include <ctype.h>
@@ -23,6 +24,7 @@
 struct source {
     struct source_info info;
     int fd;
+    const struct changes *allocated; /* NULL: not known */
 };
 
 /*
@@ -343,6 +345,11 @@ int source_fd(const struct source *s)
     return s->fd;
 }
 
+void source_set_allocated(struct source *s, const struct changes *c)
+{
+    s->allocated = c;
+}
+
 int source_read(struct source *s, uint64_t pos, size_t len, void *buf, const uint8_t **ret, struct err *e)
 {
     const uint64_t unit = s->info.sector > 4096 ? s->info.sector : 4096;
@@ -390,13 +397,30 @@ static int check_size(const struct source *s, uint64_t *now, struct err *e)
     return 0;
 }
 
+/* Sets the extent at its begin; a range of the list is clipped. */
+static void extent_allocated(const struct source *s, struct extent *ret)
+{
+    struct change x;
+    size_t cursor = 0;
+    if (!changes_after(s->allocated, &cursor, ret->start, &x)) {
+        ret->hole = true;
+        return;
+    }
+    ret->hole = x.start > ret->start;
+    const uint64_t end = ret->hole ? x.start : x.start + x.len;
+    if (end - ret->start < ret->len)
+        ret->len = end - ret->start;
+}
+
 int source_extent(struct source *s, uint64_t pos, struct extent *ret, struct err *e)
 {
     const struct source_info *i = &s->info;
     if (pos >= i->size)
         return err_set(e, ERR_GENERIC, EINVAL, "%s has no byte %" PRIu64, i->path, pos);
     *ret = (struct extent){pos, i->size - pos, false};
-    if (i->is_block)
+    if (s->allocated)
+        extent_allocated(s, ret);
+    if (i->is_block || s->allocated)
         return 0;
     off_t data = lseek(s->fd, (off_t)pos, SEEK_DATA);
     int sys = data < 0 ? errno : 0;

@@ -57,13 +57,19 @@ static inline void source_freep(struct source **s)
 const struct source_info *source_info(const struct source *s);
 int source_fd(const struct source *s); /* stays owned by the source */
 
+/* What lies outside of these ranges is known to be zeros (of a thin volume: not mapped). `c` is finished and outlives
+ * the source. To be called before any thread uses the source. */
+struct changes;
+void source_set_allocated(struct source *s, const struct changes *c);
+
 struct extent {
     uint64_t start, len; /* bytes */
     bool hole;           /* known to be zeros without reading */
 };
 
 /* The extent that begins at `pos` < size (start == pos, len >= 1, clipped to the size). Block devices are one data
- * extent; files are asked with SEEK_DATA/SEEK_HOLE, where the file system knows. Thread-safe. */
+ * extent, unless source_set_allocated() was called; files are asked with SEEK_DATA/SEEK_HOLE, where the file system
+ * knows. Thread-safe. */
 int source_extent(struct source *s, uint64_t pos, struct extent *ret, struct err *e);
 
 /*

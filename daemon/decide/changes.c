@@ -93,6 +93,21 @@ bool changes_expected(struct decide *d, const struct operation *op)
     return is_tracked(op) && parent_choose(d, op, &why) != NULL;
 }
 
+/* Who wants to read everything, because a list may be wrong, wants that of this list, too. */
+static bool may_skip(enum full_reason why)
+{
+    return why != FULL_FORCED && why != FULL_PERIODIC && why != FULL_WRITABLE && why != FULL_DISTRUSTED;
+}
+
+bool changes_may_skip(struct decide *d, const struct operation *op)
+{
+    enum full_reason why;
+    if (!is_tracked(op))
+        return false;
+    parent_choose(d, op, &why);
+    return may_skip(why);
+}
+
 static void read_fully(struct operation *op, enum full_reason why, const char *text)
 {
     op->full_reason = why;
@@ -117,16 +132,20 @@ bool changes_list(struct decide *d, struct operation *op)
         return false;
     const struct native_row *n = parent_choose(d, op, &why);
     read_fully(op, why, "");
-    if (!n) {
+    const bool allocated = l->changes_known && may_skip(why);
+    if (!n && !allocated) {
         l->changes_asked = true;
         operation_write(d, op);
         return false;
     }
-    str_set(&op->base, n->id);
-    str_set(&op->base_snapshot, n->snapshot);
-    str_set(&op->base_state, n->native->change_id);
-    json_t *in = json_pack("{s:o,s:o,s:o}", "class", class_desc_to_json(op->own), "base",
-                           native_desc_to_json(n->native), "native", native_desc_to_json(op->native_doc));
+    if (n) {
+        str_set(&op->base, n->id);
+        str_set(&op->base_snapshot, n->snapshot);
+        str_set(&op->base_state, n->native->change_id);
+    }
+    json_t *in = json_pack("{s:o,s:o*,s:o,s:O*}", "class", class_desc_to_json(op->own), "base",
+                           n ? native_desc_to_json(n->native) : NULL, "native", native_desc_to_json(op->native_doc),
+                           "allocated", allocated ? op->exposure : NULL);
     operation_write(d, op);
     plan_work(d, ROW_OPERATION, op->id, WORK_CHANGES, in, list_s(d, op));
     plan_crash_point(d, "engine-changes-begun");
@@ -156,7 +175,10 @@ void changes_listed(struct decide *d, struct operation *op, struct work_result *
         s->fd = -1;
     }
     l->changes_asked = true;
-    if (s->timed_out)
+    const bool compared = op->base[0];
+    if (!compared)
+        ; /* only what is allocated was asked for: why all data is read is known */
+    else if (s->timed_out)
         read_fully(op, FULL_TIMEOUT, "");
     else if (s->err.cls)
         read_fully(op, FULL_FAILED, s->err.msg);
@@ -166,21 +188,29 @@ void changes_listed(struct decide *d, struct operation *op, struct work_result *
         read_fully(op, FULL_FAILED, "the list of changes was lost");
     op->list_ranges = op->base[0] ? s->answer.ranges : 0;
     op->list_bytes = op->base[0] ? s->answer.bytes : 0;
-    if (!op->base[0])
+    if (compared && !op->base[0])
         plan_log(d, LOG_LVL_INFO, "%s: all data is read (%s)%s%s", operation_label(op),
                  full_reason_name(op->full_reason), op->full_why[0] ? ": " : "", op->full_why);
     operation_write(d, op);
     plan_crash_point(d, "engine-changes-listed");
 }
 
+const char *changes_member(const struct operation *op)
+{
+    return op->base[0] ? "incremental" : "allocated";
+}
+
 json_t *changes_job(const struct operation *op)
 {
-    if (!op->base[0])
-        return NULL;
-    return json_pack("{s:s,s:s,s:s,s:I,s:I}", "parent", op->base_snapshot, "change_id", op->base_state, "source",
-                     op->own->driver, "sample_ppm",
-                     (json_int_t)(op->policy->verify_sample_ppm < 0 ? SAMPLE_PPM : op->policy->verify_sample_ppm),
-                     "sample_s", (json_int_t)SAMPLE_S);
+    json_t *job =
+        json_pack("{s:s,s:I,s:I}", "source", op->own->driver, "sample_ppm",
+                  (json_int_t)(op->policy->verify_sample_ppm < 0 ? SAMPLE_PPM : op->policy->verify_sample_ppm),
+                  "sample_s", (json_int_t)SAMPLE_S);
+    if (op->base[0]) {
+        jset_str(job, "parent", op->base_snapshot);
+        jset_str(job, "change_id", op->base_state);
+    }
+    return job;
 }
 
 /* ---- the end ---- */
@@ -211,7 +241,7 @@ void changes_used(struct decide *d, struct operation *op)
         return;
     if (op->base[0] && !x->there) {
         read_fully(op, FULL_FAILED, "the list of changes was lost");
-    } else if (op->base[0] && !x->used) {
+    } else if (op->base[0] ? !x->used : x->there && x->distrusted) {
         const bool wrong = x->distrusted;
         char *why = strdup(x->why);
         read_fully(op, wrong ? FULL_MISMATCH : x->failed ? FULL_FAILED : FULL_PARENT_UNFIT, why ? why : "");

@@ -146,7 +146,8 @@ struct live {
     int64_t moved_ns; /* when a counter of it last moved: it reports each second, also while it hangs */
     struct pace pace;
     bool changes_asked; /* of this attempt: what changed was listed, or cannot be */
-    int changes_fd;     /* the list, -1: none; owned */
+    bool changes_known; /* its storage can list what is allocated */
+    int changes_fd;     /* the list, of what changed or of what is allocated, -1: none; owned */
     void *step;         /* the caller's handle of the work */
     char id[];
 };
@@ -542,12 +543,15 @@ void prepare_failed(struct decide *d, struct operation *op, const struct err *la
 
 /* Whether only what changed is read (changes.c). A parent is there, so that a list will be asked for. */
 bool changes_expected(struct decide *d, const struct operation *op);
+/* Whether a list of what is allocated may be used: all data is to be read, but nobody has asked for just that. */
+bool changes_may_skip(struct decide *d, const struct operation *op);
 /* Before the mover is started. True: the list is being made (WORK_CHANGES); false: go on. */
 bool changes_list(struct decide *d, struct operation *op);
 void changes_listed(struct decide *d, struct operation *op, struct work_result *s);
 /* The mover is started at once, since no parent was expected: only the reason is noted. The caller writes it. */
 void changes_skip(struct decide *d, struct operation *op);
-/* Member "incremental" of the mover's job (docs/mover.md); NULL: all data is read. */
+/* Of a mover that gets a list: member "incremental" of its job (docs/mover.md), or "allocated". */
+const char *changes_member(const struct operation *op);
 json_t *changes_job(const struct operation *op);
 /* The mover has ended well: what it made of the list is noted and counted. */
 void changes_used(struct decide *d, struct operation *op);

@@ -54,6 +54,9 @@ static void expose_done(struct decide *d, struct operation *op, struct work_resu
             records_intent_update(d->records, op->expose_intent, doc, NULL);
     }
     json_set(restore ? &op->target : &op->exposure, made);
+    struct live *mine = restore ? NULL : live_get(d, op->id);
+    if (mine)
+        mine->changes_known = s->answer.allocated;
     if (s->answer.filled)
         op->filled = true;
     if (s->fd >= 0 && !op->cancel && queue_may(d, op, true, why, sizeof why)) {
@@ -168,6 +171,8 @@ static json_t *expose_request(struct decide *d, const struct operation *op)
                            native_desc_to_json(op->native_doc), "volume", volume_desc_to_json(op->volume), "read_only",
                            policy->backup_read_only, "alias", op->expose_alias, "rate", (json_int_t)policy->copy_limit,
                            "open", open);
+    if (in && changes_may_skip(d, op))
+        json_object_set_new(in, "allocated", json_true());
     if (in && !is_none(op->into))
         json_object_set_new(in, "into", class_desc_to_json(op->into));
     /* Some time has passed since it was taken: it may have been removed, and no other one takes its place (RS-03). */

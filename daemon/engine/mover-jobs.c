@@ -180,9 +180,8 @@ static int start_builtin(struct engine *g, const struct operation *op, struct jo
         return -EACCES;
     }
     CLEANUP_JSON json_t *job = job_of(g, op);
-    json_t *incremental = job && fds.changes >= 0 ? changes_job(op) : NULL;
-    if (incremental)
-        json_object_set_new(job, "incremental", incremental);
+    if (job && fds.changes >= 0)
+        json_object_set_new(job, changes_member(op), changes_job(op));
     if (!job) {
         explicit_bzero(password, strlen(password));
         return err_nomem(e);

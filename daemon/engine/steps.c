@@ -431,7 +431,11 @@ int step_expose(const json_t *in, json_t **out, int *fd, struct err *e)
     *out = exposure_to_json(x);
     if (*out && exposure_made_nothing(into.d ? into.d : own.d, x))
         jset_bool(*out, "nothing_made", true);
-    if (*out && r.open)
+    /* Then a list is made before it is opened. */
+    const bool listable = r.allocated && x->mechanism != EXPOSE_COPY && (q.own_abilities & DRIVER_ALLOCATED);
+    if (*out && listable)
+        jset_bool(*out, "allocated", true);
+    if (*out && r.open && !listable)
         open_exposed(&own, into.d ? &into : NULL, x, fd);
     return *out ? 0 : err_nomem(e);
 }
@@ -480,30 +484,49 @@ static enum full_reason reason_of(enum changed_state s)
     return FULL_FAILED;
 }
 
+/* Everything is to be read: all but what is known to be zeros. */
+static int list_allocated(const struct place *p, const json_t *doc, int *fd, struct changed_answer *ret, struct err *e)
+{
+    CLEANUP_FREE struct exposure *x = calloc(1, sizeof *x);
+    if (!x)
+        return err_nomem(e);
+    int rc = exposure_from_json(x, doc, e);
+    if (rc == 0)
+        rc = driver_allocated_sealed(&p->v.c, x, fd, ret, e);
+    if (rc == 0 && ret->state != CHANGED_LISTED)
+        log_info("class \"%s\": unallocated parts of %s are read, too: %s", p->v.c.name, x->path, ret->why);
+    return rc;
+}
+
 int step_changes(const json_t *in, json_t **out, int *fd, struct err *e)
 {
     CLEANUP(place_clear) struct place p = {.d = NULL};
     CLEANUP_FREE struct native *base = calloc(1, sizeof *base), *n = calloc(1, sizeof *n);
-    struct changed_answer answer = {.state = CHANGED_FAILED};
-    json_t *own, *old, *new;
+    struct changed_answer answer = {.state = CHANGED_FAILED}, allocated = {.state = CHANGED_FAILED};
+    json_t *own, *new, *old = NULL, *exposure = NULL;
     if (!base || !n)
         return err_nomem(e);
-    if (json_unpack((json_t *)in, "{s:o,s:o,s:o}", "class", &own, "base", &old, "native", &new) < 0)
+    if (json_unpack((json_t *)in, "{s:o,s?o,s:o,s?o}", "class", &own, "base", &old, "native", &new, "allocated",
+                    &exposure) < 0)
         return err_set(e, ERR_GENERIC, EINVAL, "the request for a list of changes is not complete");
     int rc = place_open(&p, own, e);
-    if (rc == 0)
+    if (rc == 0 && old)
         rc = native_from_json(base, old, e);
     if (rc == 0)
         rc = native_from_json(n, new, e);
-    if (rc == 0)
+    if (rc == 0 && old) {
         rc = driver_changed_sealed(&p.v.c, base, n, fd, &answer, e);
+        log_debug("%s: changes since native snapshot %s: %s", n->tag.operation, base->tag.alias,
+                  changed_state_name(answer.state));
+    }
+    if (rc == 0 && exposure && answer.state != CHANGED_LISTED && answer.state != CHANGED_BUSY)
+        rc = list_allocated(&p, exposure, fd, &allocated, e);
     if (rc < 0)
         return rc;
-    log_debug("%s: changes since native snapshot %s: %s", n->tag.operation, base->tag.alias,
-              changed_state_name(answer.state));
-    *out = json_pack("{s:b,s:s,s:s,s:I,s:I}", "listed", answer.state == CHANGED_LISTED, "doubt",
-                     full_reason_name(reason_of(answer.state)), "why", answer.why, "ranges", (json_int_t)answer.ranges,
-                     "bytes", (json_int_t)answer.bytes);
+    const struct changed_answer *made = answer.state == CHANGED_LISTED ? &answer : &allocated;
+    *out = json_pack("{s:b,s:b,s:s,s:s,s:I,s:I}", "listed", answer.state == CHANGED_LISTED, "allocated",
+                     allocated.state == CHANGED_LISTED, "doubt", full_reason_name(reason_of(answer.state)), "why",
+                     answer.why, "ranges", (json_int_t)made->ranges, "bytes", (json_int_t)made->bytes);
     return *out ? 0 : err_nomem(e);
 }
 

@@ -4,6 +4,7 @@
 #include "base/cleanup.h"
 #include "base/time.h"
 #include "chunker/hash.h"
+#include "io/reader.h"
 #include "repo/item.h"
 
 #include <errno.h>
@@ -120,6 +121,65 @@ int sample_run(const struct sample_setup *s, struct sample_result *ret, struct e
             at[i] = random_next(&state) % s->size;
         qsort(at, n, sizeof *at, by_position);
         rc = round_run(s, at, n, buf, began, ret, e);
+        left -= n;
+    }
+    return rc < 0 ? rc : 0;
+}
+
+/* ---- zeros ---- */
+
+#define ZEROS ((size_t)64 << 10) /* the smallest chunk of a thin pool */
+
+/* The block at `pos`, if none of it is allocated. 1: it is not zeros. */
+static int zeros_compare(const struct sample_zeros_setup *s, uint64_t pos, size_t *cursor, void *buf,
+                         struct sample_result *ret, struct err *e)
+{
+    const uint64_t size = source_info(s->source)->size, start = pos - pos % ZEROS;
+    const size_t len = size - start < ZEROS ? (size_t)(size - start) : ZEROS;
+    const uint8_t *data;
+    struct change x;
+    if (changes_after(s->allocated, cursor, start, &x) && x.start < start + len)
+        return 0;
+    int rc = source_read(s->source, start, len, buf, &data, e);
+    if (rc < 0)
+        return rc;
+    ret->chunks++;
+    ret->bytes += len;
+    if (zeros_only(data, len))
+        return 0;
+    ret->differs = true;
+    ret->start = start;
+    ret->len = len;
+    return 1;
+}
+
+int sample_zeros(const struct sample_zeros_setup *s, struct sample_result *ret, struct err *e)
+{
+    const int64_t began = mono_ns();
+    const uint64_t size = source_info(s->source)->size;
+    uint64_t at[ROUND], state = s->seed, left = (uint64_t)(s->share * (double)size / (double)ZEROS);
+    *ret = (struct sample_result){0};
+    if (s->share <= 0 || !size)
+        return 0;
+    if (left < ROUND) /* of a small volume a look at some hundred places costs nothing */
+        left = ROUND;
+    if (!state && getrandom(&state, sizeof state, 0) != (ssize_t)sizeof state)
+        return err_set(e, ERR_GENERIC, errno, "getrandom");
+    void *buf CLEANUP_FREE = aligned_alloc(4096, ZEROS + SOURCE_READ_EXTRA);
+    if (!buf)
+        return err_nomem(e);
+    int rc = 0;
+    while (left && rc == 0) {
+        const size_t n = left < ROUND ? (size_t)left : ROUND;
+        size_t cursor = 0;
+        for (size_t i = 0; i < n; i++)
+            at[i] = random_next(&state) % size;
+        qsort(at, n, sizeof *at, by_position);
+        for (size_t i = 0; i < n && rc == 0; i++) {
+            if (s->seconds && mono_ns() - began >= (int64_t)s->seconds * NS_PER_S)
+                return 0;
+            rc = zeros_compare(s, at[i], &cursor, buf, ret, e);
+        }
         left -= n;
     }
     return rc < 0 ? rc : 0;

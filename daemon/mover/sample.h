@@ -38,4 +38,15 @@ struct sample_result {
  * -ECANCELED. Takes splitter->max bytes of memory. */
 int sample_run(const struct sample_setup *s, struct sample_result *ret, struct err *e);
 
+/* Of what is not allocated. */
+struct sample_zeros_setup {
+    struct source *source;
+    const struct changes *allocated;
+    double share;     /* of the bytes that are not; 0: nothing is read */
+    unsigned seconds; /* as above */
+    uint64_t seed;
+};
+/* Reads random blocks of 64 KiB that are said to be zeros. 0 (found->differs: one is not), or an error. */
+int sample_zeros(const struct sample_zeros_setup *s, struct sample_result *ret, struct err *e);
+
 #endif

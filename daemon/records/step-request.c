@@ -40,6 +40,7 @@ static const struct field_desc step_request_table[] = {
     BOOL(overwrite),
     BOOL(missing),
     BOOL(insecure),
+    BOOL(allocated),
     ENUM(keep, target_keep),
     ENUM(kind, intent_kind),
 };

@@ -26,6 +26,7 @@ struct step_request {
     char *operation, *alias, *hint, *name, *path, *password_file;
     uint64_t id, size, rate;
     bool read_only, again, open, overwrite, missing, insecure;
+    bool allocated; /* if the driver lists what is allocated, that is done before it is opened */
     enum target_keep keep;
     enum intent_kind kind;
     json_t *unknown;

@@ -117,22 +117,66 @@ int driver_changed(const struct driver_class *c, const struct native *base, cons
     return rc;
 }
 
+/* The list as others get it. */
+static int seal(const struct changes *list, enum changes_kind kind, uint64_t size, int *fd, struct changed_answer *ret,
+                struct err *e)
+{
+    CLEANUP_FREE uint8_t *bytes = NULL;
+    size_t len;
+    ret->ranges = changes_count(list);
+    ret->bytes = changes_bytes(list);
+    int rc = changes_pack(list, kind, size, &bytes, &len, e);
+    if (rc == 0)
+        rc = *fd = memory_sealed("list of ranges", bytes, len, e);
+    return rc < 0 ? rc : 0;
+}
+
 int driver_changed_sealed(const struct driver_class *c, const struct native *base, const struct native *n, int *fd,
                           struct changed_answer *ret, struct err *e)
 {
     struct changes *list CLEANUP(changes_freep) = NULL;
-    CLEANUP_FREE uint8_t *bytes = NULL;
-    size_t len;
     *fd = -1;
     int rc = changes_new(&list, e);
     if (rc == 0)
         rc = driver_changed(c, base, n, list, ret, e);
-    if (rc < 0 || ret->state != CHANGED_LISTED)
+    return rc < 0 || ret->state != CHANGED_LISTED ? rc : seal(list, CHANGES_DIFFER, n->size, fd, ret, e);
+}
+
+/* ---- what holds data ---- */
+
+struct extents {
+    struct changes *list;
+    uint64_t next, size;
+    struct err *e;
+};
+
+static int extent_add(uint64_t start, uint64_t len, void *arg)
+{
+    struct extents *x = arg;
+    if (start < x->next || start > x->size || len > x->size - start)
+        return err_set(x->e, ERR_GENERIC, EBADMSG, "invalid extent: %llu bytes at %llu", (unsigned long long)len,
+                       (unsigned long long)start);
+    x->next = start + len;
+    return changes_add(x->list, start, len, x->e);
+}
+
+int driver_allocated_sealed(const struct driver_class *c, const struct exposure *x, int *fd, struct changed_answer *ret,
+                            struct err *e)
+{
+    const struct driver *d = driver_by_name(c->driver);
+    struct changes *list CLEANUP(changes_freep) = NULL;
+    struct err why = ERR_INIT;
+    *fd = -1;
+    *ret = (struct changed_answer){.state = CHANGED_LISTED};
+    if (!d || !d->allocated)
+        return changed_doubt(ret, CHANGED_UNSUPPORTED, "driver %s does not list what is allocated", c->driver);
+    int rc = changes_new(&list, e);
+    if (rc < 0)
         return rc;
-    ret->ranges = changes_count(list);
-    ret->bytes = changes_bytes(list);
-    rc = changes_pack(list, n->size, &bytes, &len, e);
-    if (rc == 0)
-        rc = *fd = memory_sealed("list of changes", bytes, len, e);
-    return rc < 0 ? rc : 0;
+    struct extents into = {list, 0, x->size, &why};
+    rc = d->allocated(c, x, extent_add, &into, &why);
+    if (rc < 0)
+        return changed_error(ret, rc, &why, e);
+    changes_finish(list);
+    return seal(list, CHANGES_ALLOCATED, x->size, fd, ret, e);
 }

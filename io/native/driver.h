@@ -217,7 +217,9 @@ struct driver {
      * descriptor is owned by the caller. */
     int (*open)(const struct driver_class *c, const struct exposure *x, int *fd, struct err *e);
 
-    /* Extents by which a reader may skip; NULL where the data path finds holes itself (regular files). */
+    /* Extents that hold data, sorted: all else is zeros and is not read. Called by driver_allocated_sealed() only, for
+     * an exposure that nobody writes to; an error means that everything is read. May be killed at any time, as
+     * changed(). NULL where the data path finds holes itself (regular files), or nothing is known. */
     int (*allocated)(const struct driver_class *c, const struct exposure *x, driver_extent_fn *fn, void *arg,
                      struct err *e);
     /*
@@ -299,6 +301,10 @@ int driver_changed(const struct driver_class *c, const struct native *base, cons
 /* The same, as a descriptor of sealed memory (changes_pack()) that the caller owns; -1 if nothing is listed. */
 int driver_changed_sealed(const struct driver_class *c, const struct native *base, const struct native *n, int *fd,
                           struct changed_answer *ret, struct err *e);
+/* What holds data in an exposed native snapshot of class `c`, likewise as a descriptor. -1: it is not known, and
+ * ret->why says why. */
+int driver_allocated_sealed(const struct driver_class *c, const struct exposure *x, int *fd, struct changed_answer *ret,
+                            struct err *e);
 
 /*
  * To and from JSON, for records and for passing between processes; from: ERR_GENERIC names the member that is missing,

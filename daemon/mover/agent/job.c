@@ -151,17 +151,27 @@ int job_keep_parse(struct job_keep *ret, const json_t *j, const char *where, str
 
 /* ---- kinds ---- */
 
-static int incremental_members(struct job *j, struct err *e)
+/* With the list that comes with the job: of what changed, or of what is allocated. */
+static int list_members(struct job *j, struct err *e)
 {
-    json_t *o;
+    json_t *o, *allocated;
     int rc = member_object(j->doc, "incremental", false, &o, e);
-    if (rc < 0 || !o)
-        return rc;
-    rc = member_text(o, "parent", true, 32, &j->parent, e);
-    if (rc == 0 && !is_manifest_id(j->parent))
-        rc = job_refuse(e, "incremental.parent", "is not a snapshot id (32 hex digits)");
     if (rc == 0)
-        rc = member_text(o, "change_id", true, 255, &j->parent_state, e);
+        rc = member_object(j->doc, "allocated", false, &allocated, e);
+    if (rc < 0 || (!o && !allocated))
+        return rc;
+    if (o && allocated)
+        return job_refuse(e, "allocated", "excludes \"incremental\"");
+    j->allocated = allocated != NULL;
+    if (o) {
+        rc = member_text(o, "parent", true, 32, &j->parent, e);
+        if (rc == 0 && !is_manifest_id(j->parent))
+            rc = job_refuse(e, "incremental.parent", "is not a snapshot id (32 hex digits)");
+        if (rc == 0)
+            rc = member_text(o, "change_id", true, 255, &j->parent_state, e);
+    } else {
+        o = allocated;
+    }
     if (rc == 0)
         rc = member_text(o, "source", true, 127, &j->tracker, e);
     if (rc == 0)
@@ -195,7 +205,7 @@ static int backup_members(struct job *j, struct err *e)
     if (rc == 0)
         rc = member_flag(j->doc, "full", &j->full, e);
     if (rc == 0)
-        rc = incremental_members(j, e);
+        rc = list_members(j, e);
     if (rc == 0)
         rc = member_object(j->doc, "tags", false, &j->tags, e);
     if (rc == 0)

@@ -43,6 +43,7 @@ struct job {
     const char *parent;       /* snapshot that the list of changes refers to; NULL: there is no list */
     const char *parent_state; /* the change id that the snapshot must have been made of */
     const char *tracker;      /* who has made the list */
+    bool allocated;           /* there is a list of what is allocated; then there is no parent */
     int64_t sample_ppm, sample_s;
     bool has_keep;
     struct job_keep keep;

@@ -2,6 +2,7 @@
 /* run-backup.c - a mover's backup: a descriptor into the repository, and its result */
 #include "daemon/mover/agent/agent.h"
 #include "daemon/mover/history.h"
+#include "daemon/mover/sample.h"
 #include "daemon/mover/stages.h"
 
 #include "base/cleanup.h"
@@ -92,7 +93,7 @@ static void fill_result(json_t *o, const struct job *j, const struct snapshot_so
     json_object_set_new(o, "bottleneck", json_string(b->bottleneck ? b->bottleneck : ""));
     json_object_set_new(o, "cbtSource", b->incremental && j->tracker ? json_string(j->tracker) : json_null());
     json_object_set_new(o, "fallbackReason", b->reader.fallback[0] ? json_string(b->reader.fallback) : json_null());
-    if (j->parent)
+    if (j->parent || j->allocated)
         json_object_set_new(o, "incremental",
                             json_pack("{s:b, s:b, s:b, s:I, s:I, s:I, s:s}", "used", (int)b->incremental, "distrusted",
                                       (int)b->distrusted, "failed", (int)list_failed, "changedBytes",
@@ -140,23 +141,42 @@ static int check_source(const struct job *j, const struct source *src, struct er
 }
 
 /* The list that came with the job: sealed, since the mover trusts it. */
-static int list_read(struct changes **ret, const struct run_context *x, struct err *e)
+static int list_read(struct changes **ret, enum changes_kind kind, const struct run_context *x, struct err *e)
 {
     const int want = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW;
     struct stat st;
     const int seals = x->changes < 0 ? -1 : fcntl(x->changes, F_GET_SEALS);
     if (seals < 0 || (seals & want) != want || fstat(x->changes, &st) < 0 || st.st_size <= 0)
-        return err_set(e, ERR_USAGE, EINVAL, "no sealed list of changes received with the incremental job");
+        return err_set(e, ERR_USAGE, EINVAL, "no sealed list of ranges received with the job");
     void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, x->changes, 0);
     if (p == MAP_FAILED)
         return err_set(e, ERR_GENERIC, errno, "cannot map the list of changes");
     int rc = changes_new(ret, e);
     if (rc == 0)
-        rc = changes_unpack(*ret, p, (size_t)st.st_size, (uint64_t)x->job->source_size, e);
+        rc = changes_unpack(*ret, kind, p, (size_t)st.st_size, (uint64_t)x->job->source_size, e);
     munmap(p, (size_t)st.st_size);
     if (rc == 0)
         changes_finish(*ret);
     return rc;
+}
+
+/* What is not allocated is not read, unless a random look at it shows that it is not all zeros. */
+static void use_allocated(struct source *src, const struct changes *list, const struct job *j,
+                          struct backup_result *ret, struct err *unread)
+{
+    const struct sample_zeros_setup s = {
+        .source = src, .allocated = list, .share = (double)j->sample_ppm / 1e6, .seconds = (unsigned)j->sample_s};
+    struct sample_result found;
+    int rc = sample_zeros(&s, &found, unread);
+    if (rc == 0 && !found.differs) {
+        source_set_allocated(src, list);
+        return;
+    }
+    ret->distrusted = rc == 0;
+    if (rc == 0)
+        err_set(unread, ERR_GENERIC, ESTALE, "%llu bytes at %llu of %s are not zeros, but are not listed as allocated",
+                (unsigned long long)found.len, (unsigned long long)found.start, j->source_name);
+    log_warning("%s: the whole volume is read: %s", j->source_name, unread->msg);
 }
 
 int run_backup(struct run_context *x, struct repo *r, struct err *e)
@@ -209,14 +229,19 @@ int run_backup(struct run_context *x, struct repo *r, struct err *e)
                                      .sample = (double)j->sample_ppm / 1e6,
                                      .sample_s = (unsigned)j->sample_s};
     struct err unread = ERR_INIT; /* a list that cannot be used means a full read, never a failure */
-    if (j->parent && list_read(&list, x, &unread) < 0) {
+    struct backup_result result = {0};
+    if ((j->parent || j->allocated) &&
+        list_read(&list, j->parent ? CHANGES_DIFFER : CHANGES_ALLOCATED, x, &unread) < 0) {
         log_warning("%s: the whole volume is read: %s", j->source_name, unread.msg);
     } else if (j->parent) {
         inc.changes = list;
         b.incremental = &inc;
+    } else if (j->allocated) {
+        use_allocated(src, list, j, &result, &unread);
     }
-    struct backup_result result = {0};
+    const bool zeros_wrong = result.distrusted;
     rc = backup_run(r, src, &b, &result, e);
+    result.distrusted |= zeros_wrong;
     if (unread.cls)
         snprintf(result.fallback, sizeof result.fallback, "%.*s", (int)sizeof result.fallback - 1, unread.msg);
     fill_result(x->result, j, &b.as, &result, unread.cls != ERR_NONE);
