@@ -51,7 +51,7 @@ ROOMS := $(call with_files,$(DAEMON_ROOMS) $(DATA_ROOMS))
 LIBS := $(call room_libs,$(ROOMS))
 # The control plane: no data path, no repository; of io only what names a source.
 DAEMON_LIBS := $(call room_libs,$(DAEMON_ROOMS))
-DAEMON_PKGS := libsystemd sqlite3 jansson inih libcrypto blkid libmicrohttpd
+DAEMON_PKGS := libsystemd sqlite3 jansson inih libcrypto blkid libmicrohttpd expat
 DAEMON_PKG_LIBS := $(shell pkg-config --libs $(DAEMON_PKGS) 2>/dev/null)
 PROGRAMS := $(BUILD)/snapferry $(BUILD)/snapferryd $(BUILD)/snapferry-mover
 

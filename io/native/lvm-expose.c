@@ -269,7 +269,9 @@ int lvm_unexpose(const struct driver_class *into, const struct exposure *x, stru
     if (rc == -ENOENT && (lv = exposed_by(into, &r, x->alias))) {
         rc = hide_native(into, lv, x->alias, e);
     } else if (rc == -ENOENT) {
-        rc = lvm_target_undo(into, &r, x->alias, e);
+        rc = lvm_metadata_undo(into, &r, x->alias, e);
+        if (rc == -ENOENT)
+            rc = lvm_target_undo(into, &r, x->alias, e);
     } else if (rc == 0) {
         snprintf(what, sizeof what, "cannot remove intermediate %s", lv->path);
         rc = lvm_remove_lv(lv, what, e);
@@ -320,6 +322,8 @@ int lvm_exposures(const struct driver_class *into, exposure_fn *fn, void *arg, s
     int rc = lvm_report_read(&r, NULL, e);
     for (size_t i = 0; rc == 0 && i < r.n; i++) {
         const struct lvm_lv *lv = &r.lv[i];
+        if (lvm_is_pool(lv) && lvm_thin_class(into))
+            rc = lvm_metadata_left(into, lv, fn, arg);
         if (lvm_is_thin(lv) != lvm_thin_class(into) || lvm_tag_read(lv, t) < 0 || strcmp(t->node, into->node) != 0 ||
             !lvm_is_ours(lv, t))
             continue;

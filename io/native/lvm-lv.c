@@ -302,8 +302,8 @@ int lvm_remove_lv(const struct lvm_lv *lv, const char *what, struct err *e)
     return lvm_change(what, args, e);
 }
 
-/* "LVM-" and both UUIDs without their dashes; a layer has a suffix. */
-static void dm_uuid_of(const struct lvm_lv *lv, char out[160])
+/* Both UUIDs without their dashes. */
+void lvm_dm_uuid(const struct lvm_lv *lv, const char *suffix, char out[LVM_DM_UUID_MAX])
 {
     size_t n = (size_t)snprintf(out, 8, "LVM-");
     for (const char *s = lv->vg_uuid; *s && n < 150; s++)
@@ -312,17 +312,17 @@ static void dm_uuid_of(const struct lvm_lv *lv, char out[160])
     for (const char *s = lv->uuid; *s && n < 150; s++)
         if (*s != '-')
             out[n++] = *s;
-    out[n] = '\0';
+    snprintf(out + n, LVM_DM_UUID_MAX - n, "%.20s", suffix);
 }
 
 int lvm_open_device(const struct lvm_lv *lv, int flags, int *fd, struct err *e)
 {
     struct stat st;
-    char want[160], have[256], dir[PATH_MAX];
+    char want[LVM_DM_UUID_MAX], have[256], dir[PATH_MAX];
     CLEANUP_CLOSE int f = open(lv->dm_path, flags | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (f < 0)
         return err_set(e, errno == ENOENT ? ERR_NOT_FOUND : ERR_SOURCE, errno, "cannot open %s", lv->dm_path);
-    dm_uuid_of(lv, want);
+    lvm_dm_uuid(lv, "", want);
     if (fstat(f, &st) < 0 || !S_ISBLK(st.st_mode) || !blockdev_sysfs(st.st_rdev, dir, sizeof dir) ||
         !sysfs_line(dir, "dm/uuid", have, sizeof have) || strcmp(have, want) != 0)
         return err_plain(e, ERR_SOURCE, ESTALE, "%s is not the device of logical volume %s/%s", lv->dm_path, lv->vg,

@@ -23,7 +23,7 @@
 #define ARGS 64
 #define EXTENT_SLACK ((uint64_t)8 << 20) /* chunk table and rounding to extents */
 
-static void describe(const struct lvm_lv *lv, const struct lvm_tag *t, struct native *ret)
+static void describe(const struct lvm_report *r, const struct lvm_lv *lv, const struct lvm_tag *t, struct native *ret)
 {
     memset(ret, 0, sizeof *ret);
     ret->tag = t->tag;
@@ -33,6 +33,7 @@ static void describe(const struct lvm_lv *lv, const struct lvm_tag *t, struct na
     if (lvm_is_cow(lv) && lv->cow >= 0)
         ret->used = (uint64_t)((double)lv->size * (lv->cow < 100 ? lv->cow : 100) / 100);
     ret->crash_consistent = true;
+    lvm_change_id(r, lv, ret->change_id);
 }
 
 int lvm_native_healthy(const struct lvm_report *r, const struct lvm_lv *lv, const struct lvm_tag *t, struct err *e)
@@ -172,7 +173,7 @@ int lvm_snapshot(const struct driver_class *c, const struct volume *v, const str
         }
     }
     if (rc == 0)
-        describe(lv, t, ret);
+        describe(&r, lv, t, ret);
     lvm_report_free(&r);
     return rc;
 }
@@ -194,7 +195,7 @@ int lvm_native_find(const struct driver_class *c, const struct volume *v, const 
     if (rc == 0)
         rc = lvm_native_healthy(&r, lv, t, e);
     if (rc == 0)
-        describe(lv, t, ret);
+        describe(&r, lv, t, ret);
     lvm_report_free(&r);
     return rc;
 }
@@ -210,7 +211,7 @@ int lvm_native_list(const struct driver_class *c, native_fn *fn, void *arg, stru
     for (size_t i = 0; rc == 0 && i < r.n; i++)
         if ((lvm_thin_class(c) ? lvm_is_thin(&r.lv[i]) : lvm_is_cow(&r.lv[i])) && lvm_tag_read(&r.lv[i], t) == 0 &&
             t->kind == LVM_NATIVE && strcmp(t->node, c->node) == 0) {
-            describe(&r.lv[i], t, n);
+            describe(&r, &r.lv[i], t, n);
             rc = fn(n, arg);
         }
     lvm_report_free(&r);

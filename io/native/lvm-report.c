@@ -11,11 +11,12 @@
 
 #define ROWS_MAX 100000
 
-/* No column of segments: it would make a row of each segment of a volume. */
+/* The last two are columns of segments: a volume has a row of each of its segments, a thin volume or pool only one.
+ */
 const char lvm_columns[] = "vg_name,vg_uuid,vg_attr,vg_free,vg_size,lv_name,lv_uuid,lv_attr,lv_size,lv_tags,pool_lv,"
                            "origin,data_percent,metadata_percent,snap_percent,lv_active,lv_device_open,lv_suspended,"
                            "lv_health_status,lv_path,lv_dm_path,lv_kernel_major,lv_kernel_minor,lv_snapshot_invalid,"
-                           "lv_merging,lv_check_needed,origin_size";
+                           "lv_merging,lv_check_needed,origin_size,thin_id,transaction_id";
 
 static int column_bad(const char *name, const char *why, struct err *e)
 {
@@ -49,6 +50,15 @@ static uint64_t number(struct row *r, const char *name)
     if (r->rc == 0 && (*s < '0' || *s > '9' || *end || errno))
         r->rc = column_bad(name, "is not a number", r->e);
     return n;
+}
+
+/* Empty for what is not thin. */
+static const char *digits(struct row *r, const char *name)
+{
+    const char *s = text(r, name);
+    if (r->rc == 0 && (s[strspn(s, "0123456789")] || strlen(s) > 20))
+        r->rc = column_bad(name, "is not a number", r->e);
+    return s;
 }
 
 /* Empty for what is not active. */
@@ -101,6 +111,8 @@ static int read_row(const json_t *doc, struct lvm_lv *lv, struct err *e)
         .merging = strcmp(text(&r, "lv_merging"), "merging") == 0,
         .check_needed = strcmp(text(&r, "lv_check_needed"), "check needed") == 0,
         .origin_size = *text(&r, "origin_size") ? number(&r, "origin_size") : 0,
+        .thin_id = digits(&r, "thin_id"),
+        .transaction = digits(&r, "transaction_id"),
     };
     if (r.rc == 0 && (strlen(lv->attr) < 6 || strlen(lv->vg_attr) < 4))
         r.rc = column_bad("lv_attr", "is too short", e);
@@ -137,6 +149,22 @@ static int read_rows(struct lvm_report *r, const json_t *rows, struct err *e)
     return 0;
 }
 
+static bool is_same_volume(const struct lvm_lv *a, const struct lvm_lv *b)
+{
+    return strcmp(a->uuid, b->uuid) == 0 && strcmp(a->vg_uuid, b->vg_uuid) == 0 && strcmp(a->vg, b->vg) == 0 &&
+           strcmp(a->name, b->name) == 0;
+}
+
+/* Of several segments of a volume the first row counts: they differ in columns of segments alone. */
+static void rows_unite(struct lvm_report *r)
+{
+    size_t n = r->n ? 1 : 0;
+    for (size_t i = 1; i < r->n; i++)
+        if (!is_same_volume(&r->lv[n - 1], &r->lv[i]))
+            r->lv[n++] = r->lv[i];
+    r->n = n;
+}
+
 int lvm_report_parse(struct lvm_report *ret, const char *in, size_t len, struct err *e)
 {
     json_error_t why;
@@ -158,8 +186,10 @@ int lvm_report_parse(struct lvm_report *ret, const char *in, size_t len, struct 
     }
     if (rc < 0)
         lvm_report_free(ret);
-    else if (ret->n)
+    if (rc == 0 && ret->n) {
         qsort(ret->lv, ret->n, sizeof *ret->lv, by_path);
+        rows_unite(ret);
+    }
     return rc;
 }
 

@@ -18,6 +18,7 @@
 #define OWNER "snapferry+"
 #define EXPOSED "snapferry-exposed+"
 #define INHERITED "snapferry-volume+"
+#define RESERVED "snapferry-metadata+"
 #define VERSION "1"
 #define PIECE_MAX 900
 #define BODY_MAX (LVM_TAGS_MAX * PIECE_MAX)
@@ -298,10 +299,10 @@ bool lvm_is_ours(const struct lvm_lv *lv, const struct lvm_tag *t)
 bool lvm_is_our_tag(const char *tag)
 {
     return strncmp(tag, OWNER, sizeof OWNER - 1) == 0 || strncmp(tag, EXPOSED, sizeof EXPOSED - 1) == 0 ||
-           strncmp(tag, INHERITED, sizeof INHERITED - 1) == 0;
+           strncmp(tag, INHERITED, sizeof INHERITED - 1) == 0 || strncmp(tag, RESERVED, sizeof RESERVED - 1) == 0;
 }
 
-/* ---- the other two ---- */
+/* ---- the other three ---- */
 
 int lvm_exposed_write(const struct lvm_exposed *x, char ret[LVM_TAG_MAX], struct err *e)
 {
@@ -325,6 +326,46 @@ bool lvm_exposed_read(const char *tag, struct lvm_exposed *ret)
     take_member(&r, ret->node, sizeof ret->node);
     ret->created_ns = (int64_t)take_number(&r);
     return !r.bad && alias_valid(ret->alias);
+}
+
+int lvm_reserved_write(const struct lvm_reserved *x, char ret[LVM_TAG_MAX], struct err *e)
+{
+    char body[LVM_TAG_MAX - sizeof RESERVED - 24]; /* room for the number, too */
+    char owner[sizeof x->owner.boot_id + 64];
+    struct writer w = {body, 0, sizeof body, false};
+    process_id_text(&x->owner, owner, sizeof owner);
+    put_member(&w, x->alias);
+    put_member(&w, x->node);
+    put_member(&w, x->vg_uuid);
+    put_number(&w, (uint64_t)x->created_ns);
+    put_member(&w, owner);
+    if (w.full)
+        return too_long(x->alias, e);
+    if (x->root)
+        snprintf(ret, LVM_TAG_MAX, RESERVED "%s+%" PRIu64, body, x->root);
+    else
+        snprintf(ret, LVM_TAG_MAX, RESERVED "%s+-", body);
+    return 0;
+}
+
+bool lvm_reserved_read(const char *tag, const char *vg_uuid, struct lvm_reserved *ret)
+{
+    char owner[128], root[24], *end;
+    if (strncmp(tag, RESERVED, sizeof RESERVED - 1) != 0)
+        return false;
+    struct reader r = {tag + sizeof RESERVED - 1, false};
+    take_member(&r, ret->alias, sizeof ret->alias);
+    take_member(&r, ret->node, sizeof ret->node);
+    take_member(&r, ret->vg_uuid, sizeof ret->vg_uuid);
+    ret->created_ns = (int64_t)take_number(&r);
+    take_member(&r, owner, sizeof owner);
+    take_member(&r, root, sizeof root);
+    errno = 0;
+    ret->root = strcmp(root, "-") == 0 ? 0 : strtoull(root, &end, 10);
+    if (r.at || (strcmp(root, "-") != 0 && (root[0] < '1' || root[0] > '9' || *end || errno)))
+        r.bad = true;
+    return !r.bad && alias_valid(ret->alias) && strcmp(ret->vg_uuid, vg_uuid) == 0 &&
+           process_id_parse(&ret->owner, owner) == 0;
 }
 
 int lvm_inherited_write(const char *id, const char *vg_uuid, const char *restored, char ret[LVM_TAG_MAX], struct err *e)

@@ -19,8 +19,8 @@
 
 static const char *program = "/usr/sbin/lvm";
 
-static const char *const environment[] = {"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8", "LC_ALL=C.UTF-8",
-                                          "LVM_SUPPRESS_FD_WARNINGS=1", NULL};
+const char *const lvm_environment[] = {"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8", "LC_ALL=C.UTF-8",
+                                       "LVM_SUPPRESS_FD_WARNINGS=1", NULL};
 
 void lvm_program_test(const char *path)
 {
@@ -49,9 +49,20 @@ static int call(const char *label, const char *const *args, bool finish, char **
     if (rc < 0)
         return rc;
     const struct program p = {.argv = (char *const *)(uintptr_t)argv,
-                              .env = environment,
+                              .env = lvm_environment,
                               .label = label,
                               .out_max = REPORT_MAX,
+                              .timeout_s = finish ? CHANGE_SECONDS : REPORT_SECONDS,
+                              .finish = finish};
+    return program_run(&p, out, len, status, e);
+}
+
+int lvm_tool_run(const char *label, const char *const *argv, bool finish, char **out, size_t *len, int *status,
+                 struct err *e)
+{
+    const struct program p = {.argv = (char *const *)(uintptr_t)argv,
+                              .env = lvm_environment,
+                              .label = label,
                               .timeout_s = finish ? CHANGE_SECONDS : REPORT_SECONDS,
                               .finish = finish};
     return program_run(&p, out, len, status, e);

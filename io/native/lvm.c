@@ -58,7 +58,8 @@ static int lvm_abilities(const struct driver_class *c, unsigned *ret, struct err
     if (rc < 0)
         return rc;
     if (lvm_thin_class(c))
-        *ret = DRIVER_SNAPSHOT | DRIVER_NATIVE_RO | DRIVER_CLONE | DRIVER_TARGET | DRIVER_POOL;
+        *ret = DRIVER_SNAPSHOT | DRIVER_NATIVE_RO | DRIVER_CLONE | DRIVER_TARGET | DRIVER_POOL | DRIVER_ALLOCATED |
+               DRIVER_CHANGED;
     else
         *ret = DRIVER_SNAPSHOT | DRIVER_NATIVE_RO | DRIVER_TARGET;
     return 0;
@@ -193,6 +194,8 @@ const struct driver driver_lvm_thin = {
     COMMON,
     .same_pool = lvm_same_pool,
     .pool = lvm_pool,
+    .allocated = lvm_allocated,
+    .changed = lvm_changed,
     .target_from_native = lvm_target_from_native,
 };
 

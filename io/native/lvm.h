@@ -14,6 +14,7 @@
 #define SNAPFERRY_IO_NATIVE_LVM_H
 
 #include "io/native/driver.h"
+#include "proc/process.h"
 
 #define LVM_THIN_NAME "lvm-thin"
 #define LVM_THICK_NAME "lvm"
@@ -27,6 +28,9 @@
 /* A row. Strings belong to the report; never NULL. */
 struct lvm_lv {
     const char *vg, *vg_uuid, *vg_attr, *name, *uuid, *attr, *tags, *pool, *origin, *health, *path, *dm_path;
+    /* thin: its id in the pool's metadata; and in which transaction of the pool it was created (pool: its last one);
+     * "" of all else */
+    const char *thin_id, *transaction;
     uint64_t size, origin_size, vg_free,
         vg_size;                /* origin_size: what a COW snapshot shows; its size is its COW space */
     double data, metadata, cow; /* percent; negative: not known */
@@ -97,6 +101,19 @@ struct lvm_exposed {
 int lvm_exposed_write(const struct lvm_exposed *x, char ret[LVM_TAG_MAX], struct err *e);
 bool lvm_exposed_read(const char *tag, struct lvm_exposed *ret);
 
+/* A thin pool whose metadata snapshot is reserved by us, or is about to be, has such a tag. */
+struct lvm_reserved {
+    char alias[ALIAS_LEN + 1];
+    char node[256];
+    char vg_uuid[64];
+    int64_t created_ns;
+    struct process_identity owner; /* who uses it; without a unit */
+    uint64_t root;                 /* block of the held root; 0: only intended */
+};
+/* The number of the root is the last member: a tag with 0 ends in "+-". */
+int lvm_reserved_write(const struct lvm_reserved *x, char ret[LVM_TAG_MAX], struct err *e);
+bool lvm_reserved_read(const char *tag, const char *vg_uuid, struct lvm_reserved *ret);
+
 /* The id that a restored volume has inherited from the one that it replaced. */
 int lvm_inherited_write(const char *id, const char *vg_uuid, const char *restored, char ret[LVM_TAG_MAX],
                         struct err *e);
@@ -112,6 +129,11 @@ int lvm_report_read(struct lvm_report *ret, const char *vg, struct err *e);
 /* A command that changes something: `args` after "lvm", NULL-terminated. It is not killed by a deadline (a device could
  * remain suspended) nor by the end of the caller. `what` for messages: "cannot take a snapshot of /dev/vg0/db1". */
 int lvm_change(const char *what, const char *const *args, struct err *e);
+/* Another tool of device mapper, in the same environment, which may write up to 1 MiB; argv[0] is a path. `finish` and
+ * *status as in proc/program.h; *out may be NULL. */
+int lvm_tool_run(const char *label, const char *const *argv, bool finish, char **out, size_t *len, int *status,
+                 struct err *e);
+extern const char *const lvm_environment[];
 /* Whether lvm(8) is installed. ERR_USAGE. */
 int lvm_installed(struct err *e);
 void lvm_program_test(const char *path);
@@ -148,6 +170,9 @@ int lvm_pool_check(const struct lvm_report *r, const struct lvm_lv *pool, const 
 int lvm_activate(const struct lvm_lv *lv, const char *what, struct err *e);
 int lvm_deactivate(const struct lvm_lv *lv, const char *what, struct err *e);
 int lvm_remove_lv(const struct lvm_lv *lv, const char *what, struct err *e);
+/* The UUID by which device mapper knows it: "LVM-", both UUIDs, and the suffix of a layer ("-tpool") or "". */
+#define LVM_DM_UUID_MAX 176
+void lvm_dm_uuid(const struct lvm_lv *lv, const char *suffix, char out[LVM_DM_UUID_MAX]);
 /* Opens the device of a volume and compares it with the UUIDs of the report. */
 int lvm_open_device(const struct lvm_lv *lv, int flags, int *fd, struct err *e);
 
@@ -176,5 +201,43 @@ int lvm_target_abort(const struct driver_class *c, const struct restore_target *
 int lvm_target_undo(const struct driver_class *c, const struct lvm_report *r, const char *alias, struct err *e);
 int lvm_target_from_native(const struct driver_class *c, const struct native *n, const struct restore_target *t,
                            struct err *e);
+
+/* ---- lvm-metadata.c: the metadata snapshot of a thin pool ---- */
+
+/* A pool has one at a time, of anybody's. */
+struct lvm_metadata {
+    char pool[2 * LVM_NAME_MAX + 2]; /* "VG/POOL" */
+    char dm_uuid[LVM_DM_UUID_MAX];   /* of the active pool */
+    char dm_name[4 * LVM_NAME_MAX];
+    char device[40];      /* with the metadata */
+    uint64_t block_bytes; /* chunk size, as the kernel has it */
+    struct lvm_reserved mine;
+};
+/*
+ * Reserves it for this process, which must call lvm_metadata_release(). Before that the pool gets a tag that says so,
+ * and together with the reservation one with the number of its root: a later call finds both if this process is killed.
+ * What an earlier process of this node left is released. If another one uses it: waits, a bounded time, then
+ * CHANGED_BUSY in *a. 0 with a->state CHANGED_LISTED: it is reserved.
+ */
+int lvm_metadata_reserve(const struct driver_class *c, const char *vg, const char *pool, struct lvm_metadata *ret,
+                         struct changed_answer *a, struct err *e);
+/* Whether it is still the one that was reserved; CHANGED_UNCERTAIN if not. */
+int lvm_metadata_check(const struct lvm_metadata *m, struct changed_answer *a, struct err *e);
+/* Releases it if its root is the recorded one, and removes the tags. */
+int lvm_metadata_release(const struct lvm_metadata *m, struct err *e);
+/* Calls fn for what is recorded of a pool by processes of this node that no longer exist. */
+int lvm_metadata_left(const struct driver_class *c, const struct lvm_lv *pool, exposure_fn *fn, void *arg);
+/* Undoes it by its alias. -ENOENT without a message: nothing is recorded of it. ERR_BUSY: its process still exists, or
+ * it is not certain whose the held root is. */
+int lvm_metadata_undo(const struct driver_class *c, const struct lvm_report *r, const char *alias, struct err *e);
+
+/* ---- lvm-changed.c: what differs, what is mapped ---- */
+
+/* What two native snapshots are compared by: LV UUID, thin id and transaction, UUID of the pool. "" if not known. */
+void lvm_change_id(const struct lvm_report *r, const struct lvm_lv *lv, char ret[CHANGE_ID_MAX]);
+int lvm_changed(const struct driver_class *c, const struct native *base, const struct native *n, struct changes *list,
+                struct changed_answer *ret, struct err *e);
+int lvm_allocated(const struct driver_class *c, const struct exposure *x, driver_extent_fn *fn, void *arg,
+                  struct err *e);
 
 #endif

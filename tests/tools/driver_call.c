@@ -157,6 +157,22 @@ static int v_changed(char **a)
     return 0;
 }
 
+static int on_extent(uint64_t start, uint64_t len, void *arg)
+{
+    (void)arg;
+    return printf("%llu %llu\n", (unsigned long long)start, (unsigned long long)len) < 0 ? -1 : 0;
+}
+
+/* EXPOSURE-JSON: "START LENGTH" of each extent. */
+static int v_allocated(char **a)
+{
+    struct exposure x;
+    json_t *j = parse(a[0]);
+    int rc = exposure_from_json(&x, j, &e);
+    json_decref(j);
+    return rc < 0 ? rc : d->allocated(&own, &x, on_extent, NULL, &e);
+}
+
 static int v_remove(char **a)
 {
     struct native n;
@@ -301,7 +317,8 @@ static const struct {
              {"exposures", 0, v_exposures}, {"target", 4, v_target},
              {"commit", 1, v_commit},       {"abort", 1, v_abort},
              {"fill", 2, v_fill},           {"pool", 0, v_pool},
-             {"choose", 2, v_choose},       {"changed", 2, v_changed}};
+             {"choose", 2, v_choose},       {"changed", 2, v_changed},
+             {"allocated", 1, v_allocated}};
 
 static void log_stderr(enum log_level lvl, const char *line, void *arg)
 {

@@ -102,6 +102,8 @@ static void reports_with_faults(void **state)
                  {"\"data_percent\":\"14.45\"", "\"data_percent\":\"nan\"", "data_percent is not a percentage"},
                  {"\"lv_attr\":\"-wi-a-----\"", "\"lv_attr\":\"-\"", "lv_attr is too short"},
                  {"\"lv\": [", "\"lv\": 7, \"x\": [", "lv is not an array"},
+                 {"\"thin_id\":\"1\"", "\"thin_id\":\"x\"", "thin_id is not a number"},
+                 {"\"transaction_id\":", "\"transaction-id\":", "transaction_id is missing"},
                  {"\"report\"", "\"reports\"", "report is missing"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct lvm_report r;
@@ -446,6 +448,90 @@ static void reports_that_fail(void **state)
     assert_true(lvm_report_read(&r, "vg8", &e) < 0);
 }
 
+/* What is recorded of a metadata snapshot: the intent, and the number that the shell puts in the place of "-". */
+static void tags_of_pools(void **state)
+{
+    (void)state;
+    char tag[LVM_TAG_MAX], with[LVM_TAG_MAX];
+    struct lvm_report r = real_report();
+    const struct lvm_lv *pool = lvm_find(&r, "vg0", "tp");
+    struct lvm_reserved x = {.created_ns = 1700000000000000001, .owner = {.pid = 4711, .start_time = 123456}}, back;
+    struct err e = ERR_INIT;
+    alias_new(x.alias);
+    strcpy(x.node, "node 1, \"odd\"+");
+    strcpy(x.vg_uuid, pool->vg_uuid);
+    strcpy(x.owner.boot_id, "0a1b2c3d-0000-4000-8000-000000000001");
+    assert_int_equal(lvm_reserved_write(&x, tag, &e), 0);
+    assert_true(allowed_in_tags(tag) && lvm_is_our_tag(tag) && strlen(tag) < 1000);
+    assert_true(lvm_reserved_read(tag, pool->vg_uuid, &back));
+    assert_true(strcmp(back.alias, x.alias) == 0 && strcmp(back.node, x.node) == 0 && back.root == 0);
+    assert_true(back.created_ns == x.created_ns && back.owner.pid == 4711 && back.owner.start_time == 123456);
+    assert_string_equal(back.owner.boot_id, x.owner.boot_id);
+    assert_string_equal(tag + strlen(tag) - 2, "+-");
+    tag[strlen(tag) - 1] = '\0';
+    snprintf(with, sizeof with, "%.900s%d", tag, 4242);
+    assert_true(lvm_reserved_read(with, pool->vg_uuid, &back) && back.root == 4242);
+    x.root = 4242;
+    assert_int_equal(lvm_reserved_write(&x, tag, &e), 0);
+    assert_string_equal(tag, with);
+    assert_false(lvm_reserved_read(with, "another-group", &back));
+    static const char *const bad[] = {"", "0", "-1", "4x", "18446744073709551616", "-+1"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        snprintf(with, sizeof with, "%.*s%s", (int)(strrchr(tag, '+') + 1 - tag), tag, bad[i]);
+        if (lvm_reserved_read(with, pool->vg_uuid, &back))
+            fail_msg("%s", with);
+    }
+    lvm_report_free(&r);
+}
+
+/* Thin ids are reused, LV UUIDs are not: both are in it, the transaction of the creation, and the pool. */
+static void change_ids(void **state)
+{
+    (void)state;
+    char id[CHANGE_ID_MAX], other[CHANGE_ID_MAX];
+    struct lvm_report r = real_report();
+    struct lvm_lv lv = *lvm_find(&r, "vg0", "db1");
+    const struct lvm_lv *pool = lvm_find(&r, "vg0", "tp");
+    lvm_change_id(&r, &lv, id);
+    snprintf(other, sizeof other, "%s.1.0.%s", lv.uuid, pool->uuid);
+    assert_string_equal(id, other);
+    assert_int_equal(strspn(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:-"), strlen(id));
+    lv.transaction = "7";
+    lvm_change_id(&r, &lv, other);
+    assert_string_not_equal(id, other);
+    lv.transaction = ""; /* an LVM that does not say it */
+    lvm_change_id(&r, &lv, other);
+    assert_string_equal(other, "");
+    lvm_change_id(&r, lvm_find(&r, "vg0", "sn1"), other); /* a COW snapshot has no such list */
+    assert_string_equal(other, "");
+    lvm_report_free(&r);
+}
+
+/* A volume of several segments has as many rows. */
+static void rows_of_segments(void **state)
+{
+    (void)state;
+    size_t len;
+    char *text = fixture("lvm/lvs.json", &len), *row = strstr(text, "{\"vg_name\""), *end = strstr(row, "},");
+    char *twice = calloc(1, 2 * len);
+    struct lvm_report r;
+    struct err e = ERR_INIT;
+    assert_non_null(end);
+    sprintf(twice, "%.*s%.*s%s", (int)(end + 2 - text), text, (int)(end + 2 - row), row, end + 2);
+    assert_int_equal(lvm_report_parse(&r, twice, strlen(twice), &e), 0);
+    assert_int_equal(r.n, 8);
+    lvm_report_free(&r);
+    /* Another group with the same UUIDs, a copy, is not the same volume. */
+    char *vg = strstr(twice, "\"vg-two\"");
+    memcpy(vg, "\"vg-twx\"", 8);
+    if (lvm_report_parse(&r, twice, strlen(twice), &e) < 0)
+        fail_msg("%s", e.msg);
+    assert_int_equal(r.n, 9);
+    lvm_report_free(&r);
+    free(twice);
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -455,6 +541,9 @@ int main(void)
         cmocka_unit_test(tags_there_and_back),
         cmocka_unit_test(tags_that_are_not_ours),
         cmocka_unit_test(the_other_tags),
+        cmocka_unit_test(tags_of_pools),
+        cmocka_unit_test(change_ids),
+        cmocka_unit_test(rows_of_segments),
         cmocka_unit_test(names),
         cmocka_unit_test(labels),
         cmocka_unit_test(classes),
