@@ -568,6 +568,7 @@ static void s3_free(struct blobs *b)
     s3_http_free(s->http);
     s3_recent_clear(&s->recent);
     pthread_rwlock_destroy(&s->keys_lock);
+    pthread_mutex_destroy(&s->renewing);
     if (s->keys) {
         s3_keys_wipe(s->keys);
         munmap(s->keys, sizeof *s->keys);
@@ -679,6 +680,13 @@ static int set_names(struct s3_store *s, const struct s3_place *p, struct err *e
     return ok ? 0 : err_nomem(e);
 }
 
+static int file_renew(struct s3_keys *ret, void *arg)
+{
+    const struct s3_store *s = arg;
+    struct err unread = ERR_INIT; /* as good as unchanged */
+    return s3_keys_read(ret, s->credentials, &unread);
+}
+
 static int set_keys(struct s3_store *s, const struct s3_place *p, struct err *e)
 {
     void *memory = mmap(NULL, sizeof *s->keys, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -688,10 +696,17 @@ static int set_keys(struct s3_store *s, const struct s3_place *p, struct err *e)
     /* Neither in a core dump nor, where that is permitted, in swap. */
     madvise(memory, sizeof *s->keys, MADV_DONTDUMP);
     mlock(memory, sizeof *s->keys);
-    if (p->credentials)
-        return s3_keys_read(s->keys, p->credentials, e);
-    *s->keys = *p->keys;
-    return 0;
+    s->keys_number = 1;
+    s->renew_s = p->renew_s;
+    if (p->keys) {
+        *s->keys = *p->keys;
+        s->renew = p->renew;
+        s->renew_arg = p->renew_arg;
+        return 0;
+    }
+    s->renew = file_renew;
+    s->renew_arg = s;
+    return s3_keys_read(s->keys, p->credentials, e);
 }
 
 static int must_be_empty(struct s3_store *s, struct err *e)
@@ -718,6 +733,7 @@ static int must_be_empty(struct s3_store *s, struct err *e)
 static int open_parts(struct s3_store *s, const struct s3_place *p, enum blobs_open_mode mode, struct err *e)
 {
     const struct s3_http_opts o = {.ca_file = p->ca_file,
+                                   .ca_text = p->ca_text,
                                    .stall_s = p->stall_s ? p->stall_s : STALL_S,
                                    .connect_s = p->connect_s ? p->connect_s : CONNECT_S,
                                    .hurry_s = p->hurry_s ? p->hurry_s : HURRY_S};
@@ -741,6 +757,7 @@ int blobs_open_s3(struct blobs **ret, const struct s3_place *p, enum blobs_open_
         return err_nomem(e);
     s->base.ops = &s3_ops;
     pthread_rwlock_init(&s->keys_lock, NULL);
+    pthread_mutex_init(&s->renewing, NULL);
     s3_recent_init(&s->recent);
     rc = open_parts(s, p, mode, e);
     if (rc < 0) {

@@ -19,10 +19,16 @@ struct s3_place {
     const char *bucket, *prefix; /* prefix: "" or text of each key's beginning, mostly with a slash at its end */
     const char *region;          /* "": us-east-1 */
     const char *credentials;     /* file or cred:NAME, read again when the server refuses what it had; NULL: keys */
-    const struct s3_keys *keys;  /* where there is no file; copied */
-    const char *ca_file;         /* PEM; "": the system's */
-    bool virtual_host;           /* BUCKET.HOST/KEY; else HOST/BUCKET/KEY */
-    const char *spool;           /* directory for packs on their way, which exists or can be created */
+    const struct s3_keys *keys; /* NULL, or what to begin with, copied: then credentials is only its name in messages */
+    /* With keys: gets those that are valid now, when the server refuses what it had; NULL: there are no others. It may
+     * wait, and is called by one thread at a time. Negative: it could not. */
+    int (*renew)(struct s3_keys *ret, void *arg);
+    void *renew_arg;
+    unsigned renew_s;    /* keys that were accepted and are refused now: so long others are waited for; 0: not */
+    const char *ca_file; /* PEM; NULL or "": the system's */
+    const char *ca_text; /* PEM itself, instead of a file; NULL: none; copied */
+    bool virtual_host;   /* BUCKET.HOST/KEY; else HOST/BUCKET/KEY */
+    const char *spool;   /* directory for packs on their way, which exists or can be created */
     unsigned stall_s, connect_s, hurry_s; /* 0: defaults */
     unsigned tries, pause_ms;             /* likewise: requests at most, and the first pause between two */
 };

@@ -12,7 +12,9 @@
 #define TRIES_FIRST 3 /* of a server that has never answered: more likely a wrong address than an outage */
 #define PAUSE_MAX_MS 20000
 #define TRIES_HURRY 2
-#define LOOK_MS 50 /* how often a pause looks at the stop flag */
+#define LOOK_MS 50    /* how often a pause looks at the stop flag */
+#define RENEW_MS 2000 /* between two looks for other keys */
+#define RENEWALS 3    /* of one call: they may be replaced while it is repeated */
 #define URL_MAX 4096
 #define EMPTY_HASH "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
@@ -78,6 +80,7 @@ static int attempt(struct s3_call *q, struct err *e)
         time_text((now / NS_PER_S + s->lock_ns / NS_PER_S + 1) * NS_PER_S, until);
     }
     memcpy(token, s->keys->token, sizeof token);
+    q->keys_number = s->keys_number;
     const char *hash = q->body_hash ? q->body_hash : q->md5 ? S3_UNSIGNED : EMPTY_HASH;
     header_add(&l, "content-md5", q->md5);
     header_add(&l, "content-type", q->md5 ? "application/x-kopia" : NULL);
@@ -178,28 +181,6 @@ static enum verdict judge(const struct s3_call *q)
     return FINAL;
 }
 
-/* Keys that were replaced: their file is read again, once for each answer that refuses them. */
-static bool keys_renew(struct s3_store *s)
-{
-    struct err ignored = ERR_INIT;
-    struct s3_keys *k = s->credentials ? malloc(sizeof *k) : NULL;
-    bool changed = false;
-    if (!k)
-        return false;
-    if (s3_keys_read(k, s->credentials, &ignored) == 0) {
-        pthread_rwlock_wrlock(&s->keys_lock);
-        changed = strcmp(k->access, s->keys->access) || strcmp(k->secret, s->keys->secret) ||
-                  strcmp(k->token, s->keys->token);
-        *s->keys = *k;
-        pthread_rwlock_unlock(&s->keys_lock);
-    }
-    s3_keys_wipe(k);
-    free(k);
-    if (changed)
-        log_line(LOG_LVL_INFO, "the credentials in %s have changed and were read again", s->credentials);
-    return changed;
-}
-
 static int stopped(const struct s3_store *s, struct err *e)
 {
     return s->base.stop && atomic_load_explicit(s->base.stop, memory_order_relaxed)
@@ -212,6 +193,15 @@ static bool hurried(const struct s3_store *s)
     return s->base.hurry && atomic_load_explicit(s->base.hurry, memory_order_relaxed);
 }
 
+static void pause_ms(const struct s3_store *s, uint64_t ms)
+{
+    const int64_t until = mono_ns() + (int64_t)ms * NS_PER_MS;
+    for (int64_t left; (left = until - mono_ns()) > 0 && stopped(s, NULL) == 0 && !hurried(s);) {
+        const struct timespec t = ns_timespec(left < LOOK_MS * NS_PER_MS ? left : LOOK_MS * NS_PER_MS);
+        nanosleep(&t, NULL);
+    }
+}
+
 /* Between half and all of a pause that doubles. */
 static void wait_before(const struct s3_store *s, unsigned tries)
 {
@@ -222,11 +212,52 @@ static void wait_before(const struct s3_store *s, unsigned tries)
         ms = PAUSE_MAX_MS;
     uint32_t random = 0;
     RAND_bytes((uint8_t *)&random, sizeof random);
-    ms = ms / 2 + random % (ms / 2 + 1);
-    const int64_t until = mono_ns() + (int64_t)ms * NS_PER_MS;
-    for (int64_t left; (left = until - mono_ns()) > 0 && stopped(s, NULL) == 0 && !hurried(s);) {
-        const struct timespec t = ns_timespec(left < LOOK_MS * NS_PER_MS ? left : LOOK_MS * NS_PER_MS);
-        nanosleep(&t, NULL);
+    pause_ms(s, ms / 2 + random % (ms / 2 + 1));
+}
+
+/* Whether other keys than those that were refused are there now. */
+static bool keys_look(struct s3_store *s, unsigned refused)
+{
+    struct s3_keys *k = malloc(sizeof *k);
+    bool others = false;
+    if (!k)
+        return false;
+    pthread_mutex_lock(&s->renewing);
+    pthread_rwlock_rdlock(&s->keys_lock);
+    others = s->keys_number != refused; /* another thread has got them */
+    pthread_rwlock_unlock(&s->keys_lock);
+    if (!others && s->renew && s->renew(k, s->renew_arg) >= 0) {
+        pthread_rwlock_wrlock(&s->keys_lock);
+        others = strcmp(k->access, s->keys->access) || strcmp(k->secret, s->keys->secret) ||
+                 strcmp(k->token, s->keys->token);
+        if (others) {
+            *s->keys = *k;
+            s->keys_number++;
+            log_info("the credentials in %s have changed and were read again",
+                     s->credentials ? s->credentials : "the configuration");
+        }
+        pthread_rwlock_unlock(&s->keys_lock);
+    }
+    pthread_mutex_unlock(&s->renewing);
+    s3_keys_wipe(k);
+    free(k);
+    return others;
+}
+
+/* Keys that were replaced are read again. Those that worked until now are about to be: whoever replaces them may
+ * revoke them first. */
+static bool keys_renew(const struct s3_call *q, unsigned *renewals)
+{
+    struct s3_store *s = q->s;
+    const int64_t until = mono_ns() + (atomic_load(&s->accepted) == q->keys_number ? s->renew_s : 0) * NS_PER_S;
+    if (++*renewals > RENEWALS)
+        return false;
+    for (;;) {
+        if (keys_look(s, q->keys_number))
+            return true;
+        if (mono_ns() >= until || stopped(s, NULL) < 0 || hurried(s))
+            return false;
+        pause_ms(s, RENEW_MS);
     }
 }
 
@@ -261,7 +292,8 @@ static unsigned tries_of(const struct s3_store *s, enum verdict v)
 int s3_call(struct s3_call *q, struct err *e)
 {
     struct s3_store *s = q->s;
-    bool corrected = false, renewed = false;
+    bool corrected = false;
+    unsigned renewals = 0;
     for (unsigned n = 1;; n++) {
         int rc = attempt(q, e);
         if (rc < 0)
@@ -275,12 +307,12 @@ int s3_call(struct s3_call *q, struct err *e)
         if (q->result == S3_STOPPED || (rc = stopped(s, NULL)) < 0)
             return err_set(e, ERR_INTERRUPTED, ECANCELED, "interrupted while %s was waited for", s->base.location);
         const enum verdict v = judge(q);
+        if (v == OK)
+            atomic_store(&s->accepted, q->keys_number);
         const unsigned most = tries_of(s, v);
         if (v == OK || v == FINAL)
             return 0;
-        if (v == AGAIN_CLOCK  ? !clock_follow(q, &corrected)
-            : v == AGAIN_KEYS ? renewed || !(renewed = keys_renew(s))
-                              : n >= most)
+        if (v == AGAIN_CLOCK ? !clock_follow(q, &corrected) : v == AGAIN_KEYS ? !keys_renew(q, &renewals) : n >= most)
             return 0;
         __atomic_fetch_add(&s->base.requests.retries, 1, __ATOMIC_RELAXED);
         log_debug("%s %s in %s: %ld %s, repeated", q->method, q->name ? q->name : "list", s->base.location, q->x.status,
@@ -297,22 +329,24 @@ static int fail_transport(const struct s3_call *q, const char *what, struct err 
     const struct s3_store *s = q->s;
     switch (q->result) {
     case S3_NO_HOST:
-        err_set(e, ERR_GENERIC, 0, "cannot %s: the name of %s has no address: %s", what, s->host, q->x.why);
+        err_plain(e, ERR_GENERIC, EHOSTUNREACH, "cannot %s: the name of %s has no address: %s", what, s->host,
+                  q->x.why);
         return err_hint(e, "check endpoint, and the name service of this machine");
     case S3_UNREACHABLE:
-        err_set(e, ERR_GENERIC, 0, "cannot %s: no connection to %s: %s", what, s->host, q->x.why);
+        err_plain(e, ERR_GENERIC, ECONNREFUSED, "cannot %s: no connection to %s: %s", what, s->host, q->x.why);
         return err_hint(e, "check endpoint and its port; is the server running, and does a firewall let it through?");
     case S3_CERTIFICATE:
         err_set(e, ERR_PERMISSION, 0, "cannot %s: the TLS connection to %s is not trusted: %s", what, s->host,
                 q->x.why);
         return err_hint(e, "for a certificate authority of your own set ca-file; check the name in endpoint");
     case S3_STALLED:
-        err_set(e, ERR_GENERIC, ETIMEDOUT, "cannot %s: %s does not answer", what, s->host);
+        err_plain(e, ERR_GENERIC, ETIMEDOUT, "cannot %s: %s does not answer", what, s->host);
         return err_hint(e, "is the server overloaded, or the network down? The operation can be repeated");
     case S3_NO_MEMORY:
         return err_nomem(e);
     default:
-        return err_set(e, ERR_GENERIC, 0, "cannot %s: the connection to %s failed: %s", what, s->host, q->x.why);
+        return err_plain(e, ERR_GENERIC, ECONNRESET, "cannot %s: the connection to %s failed: %s", what, s->host,
+                         q->x.why);
     }
 }
 
@@ -345,11 +379,12 @@ static int fail_final(const struct s3_call *q, const char *what, struct err *e)
     }
     if (q->x.status == 507 || !strcmp(q->error.code, "QuotaExceeded"))
         return err_set(e, ERR_NO_SPACE, ENOSPC, "cannot %s in %s: %s", what, s->base.location, text);
-    err_set(e, ERR_GENERIC, 0, "cannot %s: %s answered with status %ld%s%s", what, s->host, q->x.status,
-            *text ? ": " : "", text);
+    /* What passes is worth another attempt of the whole operation. */
+    err_plain(e, ERR_GENERIC, judge_status(q) == AGAIN ? EREMOTEIO : 0, "cannot %s: %s answered with status %ld%s%s",
+              what, s->host, q->x.status, *text ? ": " : "", text);
     if (q->x.status == 501)
         return err_hint(e, "the server does not implement a request that is needed");
-    return e ? -EIO : -EIO;
+    return e && e->sys ? -e->sys : -EIO;
 }
 
 int s3_call_failed(const struct s3_call *q, const char *what, struct err *e)

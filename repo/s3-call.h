@@ -17,12 +17,18 @@ struct s3_store {
     char *scheme, *host, *bucket, *prefix, *region, *credentials, *spool;
     bool tls;
     unsigned tries, pause_ms;
-    pthread_rwlock_t keys_lock; /* of the next three */
+    pthread_rwlock_t keys_lock; /* of the next four */
     char lock_mode[16];         /* of objects that are put; "": none */
     int64_t lock_ns;
-    struct s3_keys *keys;    /* in memory of its own that is not in a core dump */
-    _Atomic int64_t skew_ns; /* the server's clock minus this machine's, where requests were refused for it */
-    _Atomic bool answered;   /* ever */
+    struct s3_keys *keys;     /* in memory of its own that is not in a core dump */
+    unsigned keys_number;     /* how many there were */
+    pthread_mutex_t renewing; /* one thread at a time gets others */
+    int (*renew)(struct s3_keys *ret, void *arg);
+    void *renew_arg;
+    unsigned renew_s;
+    _Atomic unsigned accepted; /* number of the keys with which a request succeeded last */
+    _Atomic int64_t skew_ns;   /* the server's clock minus this machine's, where requests were refused for it */
+    _Atomic bool answered;     /* ever */
     struct s3_recent recent;
 };
 
@@ -37,6 +43,7 @@ struct s3_call {
     int (*restart)(void *arg); /* of x.arg, before each attempt; NULL: nothing to do */
     struct s3_exchange x;
     enum s3_result result;
+    unsigned keys_number; /* with which it was made */
     struct s3_error error;
 };
 

@@ -22,7 +22,7 @@ struct handle {
 };
 
 struct s3_http {
-    char *ca_file;
+    char *ca_file, *ca_text;
     unsigned stall_s, connect_s, hurry_s;
     pthread_mutex_t lock;
     struct handle *idle;
@@ -47,7 +47,8 @@ int s3_http_new(struct s3_http **ret, const struct s3_http_opts *o, struct err *
     h->stall_s = o->stall_s;
     h->connect_s = o->connect_s;
     h->hurry_s = o->hurry_s;
-    if (o->ca_file && *o->ca_file && !(h->ca_file = strdup(o->ca_file))) {
+    if ((o->ca_file && *o->ca_file && !(h->ca_file = strdup(o->ca_file))) ||
+        (o->ca_text && !(h->ca_text = strdup(o->ca_text)))) {
         s3_http_free(h);
         return err_nomem(e);
     }
@@ -75,6 +76,7 @@ void s3_http_free(struct s3_http *h)
     }
     pthread_mutex_destroy(&h->lock);
     free(h->ca_file);
+    free(h->ca_text);
     free(h);
 }
 
@@ -234,6 +236,16 @@ static size_t on_header(char *line, size_t size, size_t n, void *arg)
 
 /* ---- a request ---- */
 
+static bool set_authorities(const struct s3_http *h, CURL *c)
+{
+    struct curl_blob text = {h->ca_text, h->ca_text ? strlen(h->ca_text) : 0, CURL_BLOB_NOCOPY};
+    if (!h->ca_text && !h->ca_file)
+        return true;
+    return curl_easy_setopt(c, CURLOPT_CAPATH, NULL) == CURLE_OK &&
+           curl_easy_setopt(c, CURLOPT_CAINFO, h->ca_text ? NULL : h->ca_file) == CURLE_OK &&
+           (!h->ca_text || curl_easy_setopt(c, CURLOPT_CAINFO_BLOB, &text) == CURLE_OK);
+}
+
 static bool set_up(struct s3_http *h, CURL *c, struct s3_exchange *x, struct curl_slist *headers)
 {
 #define SET(option, value)                                                                                             \
@@ -257,10 +269,8 @@ static bool set_up(struct s3_http *h, CURL *c, struct s3_exchange *x, struct cur
     SET(BUFFERSIZE, x->reads && x->reads->rate ? THROTTLED : BUFFER);
     SET(UPLOAD_BUFFERSIZE, x->writes && x->writes->rate ? THROTTLED : BUFFER);
     SET(SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
-    if (h->ca_file) {
-        SET(CAINFO, h->ca_file);
-        SET(CAPATH, NULL);
-    }
+    if (!set_authorities(h, c))
+        return false;
     SET(HEADERFUNCTION, on_header);
     SET(HEADERDATA, x);
     SET(WRITEFUNCTION, on_body);

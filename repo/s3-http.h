@@ -21,6 +21,7 @@ struct s3_http;
 
 struct s3_http_opts {
     const char *ca_file; /* certificates to trust; NULL or "": the system's */
+    const char *ca_text; /* the same as text, instead of a file; NULL: none */
     unsigned stall_s;    /* a transfer that moves less than 1 KiB/s for so long is given up */
     unsigned connect_s, hurry_s;
 };

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* s3-sign.h - AWS signature version 4 of requests to S3, and the keys that make it. No state; any thread. */
+/* s3-sign.h - AWS signature version 4 of requests to S3. No state; any thread. */
 #ifndef SNAPFERRY_REPO_S3_SIGN_H
 #define SNAPFERRY_REPO_S3_SIGN_H
 
 #include "base/err.h"
+#include "base/s3-keys.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -12,16 +13,6 @@
 #define S3_UNSIGNED "UNSIGNED-PAYLOAD"
 #define S3_DATE 17 /* "20130524T000000Z" */
 #define S3_AUTHORIZATION 1024
-
-struct s3_keys {
-    char access[129], secret[257];
-    char token[4097]; /* session token, "" if there is none */
-};
-
-/* From a file that others cannot read, or "cred:NAME", with the lines `access-key = `, `secret-key = ` and, optional,
- * `session-token = `; empty lines and lines that begin with # do not count. On failure *ret is wiped. */
-int s3_keys_read(struct s3_keys *ret, const char *file, struct err *e);
-void s3_keys_wipe(struct s3_keys *k);
 
 struct s3_header {
     const char *name, *value; /* lower-case; without white space at either end */

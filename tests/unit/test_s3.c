@@ -385,6 +385,7 @@ static void keys_are_read_again(void **state)
     fclose(f);
     chmod(file, 0600);
     struct s3_place p = place();
+    p.keys = NULL;
     p.credentials = file;
     struct blobs *other;
     OK(blobs_open_s3(&other, &p, BLOBS_OPEN, &e));
@@ -399,6 +400,115 @@ static void keys_are_read_again(void **state)
     blobs_free(other);
     assert_true(blobs_open_s3(&other, &p, BLOBS_OPEN, &e) < 0);
     assert_non_null(strstr(e.msg, "credentials file"));
+}
+
+static char keys_file[96];
+
+static void keys_write(const char *key)
+{
+    char new[104];
+    snprintf(new, sizeof new, "%s.new", keys_file);
+    FILE *f = fopen(new, "w");
+    fprintf(f, "access-key = %s\nsecret-key = a\n", key);
+    fclose(f);
+    chmod(new, 0600);
+    rename(new, keys_file);
+}
+
+struct putter {
+    struct blobs *b;
+    int number;
+    _Atomic bool *end;
+    struct err e;
+};
+static void *put_until(void *arg)
+{
+    struct putter *p = arg;
+    char name[16];
+    for (int i = 0; !atomic_load(p->end); i++) {
+        snprintf(name, sizeof name, "k%d-%d", p->number, i % 10);
+        if (blobs_put(p->b, name, "x", 1, &p->e) < 0)
+            return p;
+    }
+    return NULL;
+}
+
+/* Each thread is refused with the old keys; the first to look finds others, and they are there for all. */
+static void keys_are_replaced_under_many_threads(void **state)
+{
+    (void)state;
+    struct putter p[8];
+    pthread_t t[8];
+    _Atomic bool end = false;
+    snprintf(keys_file, sizeof keys_file, "%s/many-keys", dir);
+    keys_write("k0");
+    ask("_set/key/k0");
+    struct s3_place at = place();
+    at.keys = NULL;
+    at.credentials = keys_file;
+    struct blobs *other;
+    OK(blobs_open_s3(&other, &at, BLOBS_OPEN, &e));
+    for (int i = 0; i < 8; i++) {
+        p[i] = (struct putter){other, i, &end, ERR_INIT};
+        assert_int_equal(pthread_create(&t[i], NULL, put_until, &p[i]), 0);
+    }
+    for (int i = 1; i <= 10; i++) {
+        char key[16];
+        usleep(50000);
+        snprintf(key, sizeof key, "k%d", i);
+        keys_write(key);
+        ask("_set/key/%s", key);
+    }
+    usleep(50000);
+    atomic_store(&end, true);
+    for (int i = 0; i < 8; i++) {
+        void *bad;
+        pthread_join(t[i], &bad);
+        assert_string_equal(p[i].e.msg, "");
+        assert_null(bad);
+    }
+    blobs_free(other);
+    ask("_set/key/");
+    unlink(keys_file);
+}
+
+static struct s3_keys renewed;
+static _Atomic int asked;
+static int renew(struct s3_keys *ret, void *arg)
+{
+    assert_ptr_equal(arg, &renewed);
+    *ret = renewed;
+    return atomic_fetch_add(&asked, 1) == 0 ? -EAGAIN : 0; /* none yet */
+}
+
+/* Revoked first, replaced afterwards: keys that worked are waited for, those that never did are not. */
+static void keys_that_are_revoked_first(void **state)
+{
+    (void)state;
+    struct s3_keys old = {.access = "old", .secret = "a"};
+    struct s3_place at = place();
+    at.keys = &old;
+    at.credentials = "a name";
+    at.renew = renew;
+    at.renew_arg = &renewed;
+    at.renew_s = 60;
+    renewed = (struct s3_keys){.access = "new", .secret = "b"};
+    ask("_set/key/old");
+    struct blobs *other;
+    OK(blobs_open_s3(&other, &at, BLOBS_OPEN, &e));
+    OK(blobs_put(other, "p1", "x", 1, &e));
+    ask("_set/key/new");
+    OK(blobs_put(other, "p1", "x", 1, &e));
+    assert_int_equal(asked, 2);
+    blobs_free(other);
+    renewed = old;
+    OK(blobs_open_s3(&other, &at, BLOBS_OPEN, &e));
+    const int64_t from = mono_ns();
+    FAILS(blobs_put(other, "p1", "x", 1, &e), ERR_PERMISSION, "does not know the access-key in a name");
+    assert_true(mono_ns() - from < 20 * NS_PER_S);
+    assert_int_equal(asked, 3);
+    blobs_free(other);
+    ask("_set/key/");
 }
 
 static void what_is_wrong_is_said(void **state)
@@ -606,6 +716,8 @@ int main(void)
         T(lists_that_are_none),
         T(the_clock_is_corrected_once),
         T(keys_are_read_again),
+        T(keys_are_replaced_under_many_threads),
+        T(keys_that_are_revoked_first),
         T(what_is_wrong_is_said),
         T(places_that_cannot_be),
         T(every_wait_ends_by_a_cancel),
