@@ -49,6 +49,9 @@ static inline void cfg_freep(struct cfg **c)
 
 /* NULL if there is no such section. The result belongs to c. */
 const struct cfg_repository *cfg_repository(const struct cfg *c, const char *name);
+/* Where it is, for people: "/srv/backup", "https://HOST/BUCKET/PREFIX". Returns `out`. */
+#define CFG_PLACE_MAX 4096
+const char *cfg_repository_place(const struct cfg_repository *r, char out[CFG_PLACE_MAX]);
 /* Section number i, NULL past the end. */
 const struct cfg_repository *cfg_repository_at(const struct cfg *c, unsigned i);
 

@@ -261,3 +261,13 @@ bool cfg_class_here(const struct cfg *c, const struct cfg_class *k)
     const char *const *own = k->only_on_node;
     return cfg_node_matches(own && *own ? own : c->daemon.only_on_node, c->daemon.node_name);
 }
+
+const char *cfg_repository_place(const struct cfg_repository *r, char out[CFG_PLACE_MAX])
+{
+    if (strcmp(r->type, "s3") != 0)
+        snprintf(out, CFG_PLACE_MAX, "%s", r->path);
+    else
+        snprintf(out, CFG_PLACE_MAX, "%s%s/%s%s%s", strstr(r->endpoint, "://") ? "" : "https://", r->endpoint,
+                 r->bucket, r->prefix[0] ? "/" : "", r->prefix);
+    return out;
+}

@@ -94,10 +94,6 @@ static void check_s3(struct cfg *c, const struct section *s)
     v = section_value(s, "prefix");
     if (v && v->text[0] == '/')
         complain_value(c, CFG_ERROR, s, v, NULL, "prefix: a key does not begin with a slash");
-    v = section_value(s, "type");
-    if (v)
-        complain_value(c, CFG_WARNING, s, v, "use it with `snapferry --config-dir DIR -r NAME`",
-                       "[repository \"%s\"]: the daemon does not back up to S3 in this build", s->name);
 }
 
 static void check_filesystem(struct cfg *c, const struct section *s)

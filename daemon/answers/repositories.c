@@ -119,10 +119,10 @@ json_t *list_repositories(const struct answer_facts *f, json_t *problems)
 {
     json_t *list = json_array(), *o;
     const struct cfg_repository *r;
-    char hint[sizeof r->password_file + 16];
+    char hint[sizeof r->password_file + 16], place[CFG_PLACE_MAX];
     for (unsigned i = 0; f->cfg && (r = cfg_repository_at(f->cfg, i)); i++) {
         const struct answer_repository *s = find_repository(f, r->name);
-        if (!(o = json_pack("{s:s,s:s}", "name", r->name, "path", r->path)))
+        if (!(o = json_pack("{s:s,s:s}", "name", r->name, "path", cfg_repository_place(r, place))))
             continue;
         if (s)
             put_storage(s, o, problems);

@@ -4,6 +4,7 @@
 
 #include "base/cleanup.h"
 #include "base/password.h"
+#include "base/s3-keys.h"
 #include "daemon/check/classes.h"
 #include "daemon/check/endpoint.h"
 #include "base/json.h"
@@ -359,11 +360,42 @@ static void check_repository(struct cfg *c, const struct cfg_repository *r)
         check_owner(c, where, r, &st);
 }
 
+/* The keys of a bucket: one that is missing may come; others are wrong. */
+static void check_keys(struct cfg *c, const struct cfg_repository *r)
+{
+    char where[CFG_ORIGIN_MAX];
+    struct err why = ERR_INIT;
+    struct stat st;
+    if (r->credentials[0] != '/' || s3_keys_check(r->credentials, &why) == 0)
+        return;
+    cfg_where(c, "repository", r->name, "credentials", where);
+    cfg_complain(c, stat(r->credentials, &st) < 0 ? CFG_WARNING : CFG_ERROR, where, why.hint[0] ? why.hint : NULL,
+                 "[repository \"%s\"]: %s", r->name, why.msg);
+}
+
+/* Read by the daemon, which hands its text to movers. */
+static void check_authorities(struct cfg *c, const struct cfg_repository *r)
+{
+    char where[CFG_ORIGIN_MAX];
+    struct stat st;
+    if (!r->ca_file[0])
+        return;
+    cfg_where(c, "repository", r->name, "ca-file", where);
+    if (stat(r->ca_file, &st) < 0)
+        cfg_complain(c, CFG_WARNING, where, NULL, "ca-file %s: %s", r->ca_file, strerror(errno));
+    else if (!S_ISREG(st.st_mode) || !st.st_size)
+        cfg_complain(c, CFG_ERROR, where, NULL, "ca-file %s is not a file of certificates", r->ca_file);
+}
+
 static void check_repositories(struct cfg *c, bool storage)
 {
     const struct cfg_repository *r;
     for (unsigned i = 0; (r = cfg_repository_at(c, i)); i++) {
         check_secret(c, r);
+        if (!strcmp(r->type, "s3")) {
+            check_keys(c, r);
+            check_authorities(c, r);
+        }
         if (storage && r->path[0])
             check_repository(c, r);
     }
@@ -400,19 +432,25 @@ int config_check(struct cfg *c, bool storage, struct err *e)
     return rc < 0 ? rc : first_error(c, e);
 }
 
+static void complain_credential(struct cfg *c, const struct cfg_repository *r, const char *key, const struct err *why)
+{
+    char where[CFG_ORIGIN_MAX];
+    cfg_where(c, "repository", r->name, key, where);
+    cfg_complain(c, CFG_WARNING, where,
+                 "LoadCredential= in a drop-in of snapferryd.service, then `systemctl restart snapferryd`",
+                 "[repository \"%s\"]: %s", r->name, why->msg);
+}
+
 /* Credentials are passed to the daemon at its start: only the daemon can check them. */
 static void check_credentials(struct cfg *c)
 {
     const struct cfg_repository *r;
     for (unsigned i = 0; (r = cfg_repository_at(c, i)); i++) {
-        char where[CFG_ORIGIN_MAX];
         struct err why = ERR_INIT;
-        if (strncmp(r->password_file, "cred:", 5) || password_check(r->password_file, true, &why) == 0)
-            continue;
-        cfg_where(c, "repository", r->name, "password-file", where);
-        cfg_complain(c, CFG_WARNING, where,
-                     "LoadCredential= in a drop-in of snapferryd.service, then `systemctl restart snapferryd`",
-                     "[repository \"%s\"]: %s", r->name, why.msg);
+        if (!strncmp(r->password_file, "cred:", 5) && password_check(r->password_file, true, &why) < 0)
+            complain_credential(c, r, "password-file", &why);
+        if (!strncmp(r->credentials, "cred:", 5) && s3_keys_check(r->credentials, &why) < 0)
+            complain_credential(c, r, "credentials", &why);
     }
 }
 

@@ -107,7 +107,7 @@ static void free_text(const json_t *r, char *out, size_t cap)
     if (jint(r, "size") > 0)
         snprintf(out, cap, "%s of %s free", text_size(r, "free"), text_size(r, "size"));
     else
-        snprintf(out, cap, "free space unknown");
+        snprintf(out, cap, strstr(jstr(r, "path"), "://") ? "in S3" : "free space unknown");
 }
 
 /* "1.2 TiB stored, dedup ratio 12.3; verified 3 d ago, no damage" */

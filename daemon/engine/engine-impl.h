@@ -219,8 +219,19 @@ struct class_view {
 };
 int class_view(struct class_view *ret, const json_t *doc, struct err *e);
 void class_view_clear(struct class_view *v);
-/* Reads the password of a repository into malloc()ed text, stripped of white space at both ends. */
-int repository_password(const struct cfg *c, const char *name, char **ret, struct err *e);
+/* What a mover gets beside its job, read from the files of now; each malloc()ed, cleared by repository_secrets_clear().
+ */
+struct repository_secrets {
+    char *password;    /* stripped of white space at both ends */
+    char *credentials; /* the text of the file of S3 keys; NULL: none is needed */
+    char *authorities; /* that of ca-file (no secret); NULL: those of the system */
+};
+int repository_secrets(const struct cfg *c, const char *name, struct repository_secrets *ret, struct err *e);
+void repository_secrets_clear(struct repository_secrets *s);
+/* The credentials alone, for password_free(). */
+int repository_credentials(const struct cfg *c, const char *name, char **ret, struct err *e);
+/* Certificates in PEM; *ret for free(). */
+int authorities_read(const char *file, char **ret, struct err *e);
 
 /* ---- steps (in the child) ---- */
 int step_volumes(const json_t *in, json_t **out, int *fd,
@@ -276,8 +287,11 @@ void repository_replaced(struct engine *g, const char *name);                /* 
 /* Of a mover that belongs to no operation, but to a look at a repository; false: it does not. */
 bool repository_mover_ready(struct engine *g, const char *operation);
 bool repository_mover_ended(struct engine *g, const char *operation, const struct mover_end *end);
-/* Member "repository" of a mover's job; NULL: it is not configured. */
+/* Those of the repository of a mover, as they are now; for password_free(). */
+int repository_mover_credentials(struct engine *g, const char *operation, char **ret, struct err *e);
+/* Member "repository" of a mover's job; NULL: it is not configured. The certificates are added to the job later. */
 json_t *repository_job(struct engine *g, const char *name);
+void repository_job_authorities(json_t *job, const struct repository_secrets *s);
 
 /* When its unique id was recorded here; 0: not yet. */
 int64_t repository_recorded_ns(struct engine *g, const char *name);

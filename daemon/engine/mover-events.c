@@ -73,7 +73,11 @@ static void on_ended(const char *operation, const struct mover_end *end, void *a
         return;
     /* Whether the next one may try is seen at once, not by its failure. */
     const struct operation *op = operation_peek(g->records, operation);
-    if (op && (end->err.cls == ERR_PASSWORD || end->err.cls == ERR_NO_REPO || end->err.cls == ERR_FORMAT))
+    static const enum err_class of_repository[] = {ERR_PASSWORD, ERR_NO_REPO, ERR_FORMAT, ERR_PERMISSION};
+    bool look = false;
+    for (size_t i = 0; i < sizeof of_repository / sizeof *of_repository; i++)
+        look |= end->err.cls == of_repository[i];
+    if (op && look)
         repositories_reopen(g, op->policy->repository);
     if (op && op->kind == KIND_BACKUP && mover_result_recorded(end->result))
         record_written(g, op);
@@ -81,4 +85,9 @@ static void on_ended(const char *operation, const struct mover_end *end, void *a
     engine_mover_ended(g, operation, &own, false);
 }
 
-const struct movers_events engine_mover_events = {on_ready, on_started, on_progress, on_ended};
+static int on_credentials(const char *operation, char **ret, void *arg, struct err *e)
+{
+    return repository_mover_credentials(arg, operation, ret, e);
+}
+
+const struct movers_events engine_mover_events = {on_ready, on_started, on_progress, on_ended, on_credentials};

@@ -166,14 +166,14 @@ static int start_builtin(struct engine *g, const struct operation *op, struct jo
                          struct err *e)
 {
     const struct policy *policy = op->policy;
-    CLEANUP_FREE char *password = NULL;
+    CLEANUP(repository_secrets_clear) struct repository_secrets secrets = {.password = NULL};
     *transient = false;
     if (!cfg_repository(g->cfg, policy->repository)) {
         err_set(e, ERR_USAGE, 0, "repository \"%s\" is no longer in the configuration", policy->repository);
         return err_hint(e, "add [repository \"%s\"] again, or `snapferry delete` the backup", policy->repository);
     }
     *transient = true;
-    if (repository_password(g->cfg, policy->repository, &password, e) < 0) {
+    if (repository_secrets(g->cfg, policy->repository, &secrets, e) < 0) {
         repositories_refresh(g, true); /* the next attempt waits until it can be read */
         if (e->cls == ERR_USAGE)
             e->cls = ERR_PASSWORD; /* not for good: the file can be mended */
@@ -182,10 +182,9 @@ static int start_builtin(struct engine *g, const struct operation *op, struct jo
     CLEANUP_JSON json_t *job = job_of(g, op);
     if (job && fds.changes >= 0)
         json_object_set_new(job, changes_member(op), changes_job(op));
-    if (!job) {
-        explicit_bzero(password, strlen(password));
+    if (!job)
         return err_nomem(e);
-    }
+    repository_job_authorities(job, &secrets);
     struct mover_spec s = {.operation = op->id,
                            .times = times_of(op),
                            .kind = op_kind_name(op->kind),
@@ -193,11 +192,11 @@ static int start_builtin(struct engine *g, const struct operation *op, struct jo
                            .job_fd = fds.records,
                            .device_fd = fds.device,
                            .changes_fd = fds.changes,
-                           .password = password,
+                           .password = secrets.password,
+                           .credentials = secrets.credentials,
                            .limits = &op->policy->limits,
                            .debug = op->debug};
     int rc = movers_start(g->movers, &s, e);
-    explicit_bzero(password, strlen(password));
     crash_point("engine-mover-started");
     *transient = e->cls != ERR_USAGE;
     return rc;

@@ -2,10 +2,12 @@
 /*
  * repositories.c - whether repositories can be used, found out without anybody asking
  *
- * A step looks at the storage: the directory, its format blob, the password file. Whenever one of these is another one
- * than before (at the start, after a reload, after a change on the storage) a mover of kind "look" opens the format
- * with the password and answers the unique id of the repository. A wrong password and another repository at the same
- * place (CF-31) are then known before the first backup of the night fails.
+ * A step looks at the storage: the directory, its format blob, the password file; for a bucket at the files of its keys
+ * and certificates. Whenever one of these is another one than before (at the start, after a reload, after a change on
+ * the storage) a mover of kind "look" opens the format with the password and answers the unique id of the repository. A
+ * wrong password and another repository at the same place (CF-31) are then known before the first backup of the night
+ * fails. Only movers speak to a storage service: a bucket is opened every few minutes although nothing has changed, and
+ * more often while it cannot be used.
  */
 #include "base/time.h"
 #include "daemon/engine/engine-impl.h"
@@ -16,6 +18,8 @@
 
 #define CHECK_S 30             /* between looks at the storage of one that is available */
 #define OPEN_S 3600            /* between openings of one that has not changed */
+#define OPEN_REMOTE_S 300      /* likewise, of a bucket: two requests */
+#define OPEN_REFUSED_S 20      /* likewise, while it cannot be used */
 #define REPOSITORY_ID_TEXT 129 /* a unique id in hexadecimal */
 #define TRIES 3                /* openings in a row that tell nothing of the repository: then that is its problem */
 #define LOOK_PREFIX "look-"
@@ -111,14 +115,30 @@ int64_t repository_recorded_ns(struct engine *g, const char *name)
     return l && l->id[0] ? l->recorded_ns : 0;
 }
 
+static bool is_remote(const struct cfg_repository *r)
+{
+    return !strcmp(r->type, "s3");
+}
+
 json_t *repository_job(struct engine *g, const char *name)
 {
     const struct cfg_repository *r = cfg_repository(g->cfg, name);
-    json_t *job = r ? json_pack("{s:s,s:s,s:s}", "name", name, "type", r->type, "path", r->path) : NULL;
+    const bool remote = r && is_remote(r);
+    json_t *job = remote ? json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:b}", "name", name, "type", r->type, "endpoint",
+                                     r->endpoint, "bucket", r->bucket, "prefix", r->prefix, "region", r->region,
+                                     "virtual_host", (int)r->virtual_host)
+                  : r    ? json_pack("{s:s,s:s,s:s}", "name", name, "type", r->type, "path", r->path)
+                         : NULL;
     const char *id = repository_id(g, name);
     if (job && id[0])
         jset_str(job, "unique_id", id); /* another repository at that place is refused (CF-31) */
     return job;
+}
+
+void repository_job_authorities(json_t *job, const struct repository_secrets *s)
+{
+    if (s->authorities)
+        jset_str(json_object_get(job, "repository"), "ca", s->authorities);
 }
 
 void repositories_free(struct engine *g)
@@ -164,8 +184,8 @@ static int start_mover(struct repository_look *l, const struct cfg_repository *r
     struct engine *g = l->engine;
     struct cfg_policy p = {.effective = NULL};
     struct policy policy;
-    CLEANUP_FREE char *password = NULL;
-    int rc = repository_password(g->cfg, r->name, &password, e);
+    CLEANUP(repository_secrets_clear) struct repository_secrets secrets;
+    int rc = repository_secrets(g->cfg, r->name, &secrets, e);
     if (rc == 0)
         rc = cfg_policy(g->cfg, cfg_named(""), NULL, &p, e);
     if (rc == 0) {
@@ -180,17 +200,17 @@ static int start_mover(struct repository_look *l, const struct cfg_repository *r
                                              l->mover, "kind", MOVER_KIND_LOOK, "node", cfg_daemon(g->cfg)->node_name,
                                              "repository", repository_job(g, r->name), "cache_dir", g->paths.cache_dir);
         limits_job(job, limits);
+        repository_job_authorities(job, &secrets);
         const struct mover_spec s = {.operation = l->mover,
                                      .times = {.go_timeout_s = 60, .cancel_grace_s = 5, .max_duration_s = 120},
                                      .kind = MOVER_KIND_LOOK,
                                      .job = job,
                                      .device_fd = -1,
-                                     .password = password,
+                                     .password = secrets.password,
+                                     .credentials = secrets.credentials,
                                      .limits = &limits->limits};
         rc = job ? movers_start(g->movers, &s, e) : err_nomem(e);
     }
-    if (password)
-        explicit_bzero(password, strlen(password));
     if (rc < 0)
         l->mover[0] = '\0';
     return rc;
@@ -221,19 +241,29 @@ static void open_repository(struct repository_look *l, const struct cfg_reposito
 static void refuse_other(struct repository_look *l, const char *id)
 {
     const struct cfg_repository *r = cfg_repository(l->engine->cfg, l->health->name);
+    char place[CFG_PLACE_MAX] = "";
     err_set(&l->refused, ERR_NO_REPO, 0,
-            "another repository is at %s: its unique id is %.16s..., the recorded one is %.16s...", r ? r->path : "",
-            id, l->id);
-    err_hint(&l->refused,
-             "is the right file system mounted? If it was replaced on purpose: `snapferry scan %s --replaced`",
+            "another repository is at %s: its unique id is %.16s..., the recorded one is %.16s...",
+            r ? cfg_repository_place(r, place) : "", id, l->id);
+    err_hint(&l->refused, "%s? If it was replaced on purpose: `snapferry scan %s --replaced`",
+             r && is_remote(r) ? "are endpoint, bucket and prefix right" : "is the right file system mounted",
              l->health->name);
+}
+
+/* Whether its end tells something of the repository. That a service does not answer tells that it cannot be used. */
+static bool is_verdict(const struct repository_look *l, const struct mover_end *end)
+{
+    const struct cfg_repository *r = cfg_repository(l->engine->cfg, l->health->name);
+    return end->outcome == MOVER_OK || end->outcome == MOVER_FAILED ||
+           (end->outcome == MOVER_TRANSIENT && r && is_remote(r) &&
+            (end->err.cls == ERR_NO_REPO || end->err.cls == ERR_PERMISSION || end->err.cls == ERR_CLOCK));
 }
 
 static void look_ended(struct repository_look *l, const struct mover_end *end)
 {
     const char *id = jstr(end->result, "uniqueID");
     l->mover[0] = '\0';
-    if (end->outcome != MOVER_OK && end->outcome != MOVER_FAILED) {
+    if (!is_verdict(l, end)) {
         no_verdict(l, &end->err);
         return;
     }
@@ -287,6 +317,7 @@ static void repository_seen(struct step_result *s, void *arg)
     struct repo_health *h = l->health;
     const struct cfg_repository *r = cfg_repository(l->engine->cfg, h->name);
     const bool up = !s->err.cls;
+    const int64_t period_s = !r || !is_remote(r) ? OPEN_S : l->refused.cls ? OPEN_REFUSED_S : OPEN_REMOTE_S;
     char why[sizeof h->why];
     h->checking = false;
     h->checked_ns = now_ns();
@@ -298,7 +329,7 @@ static void repository_seen(struct step_result *s, void *arg)
     if (!up) {
         snprintf(why, sizeof why, "%s%.480s", s->timed_out ? "no response: " : "", s->err.msg);
         set_state(l, why, s->err.hint);
-    } else if (r && (strcmp(l->stamp, l->opened) != 0 || now_ns() - l->opened_ns > OPEN_S * NS_PER_S)) {
+    } else if (r && (strcmp(l->stamp, l->opened) != 0 || now_ns() - l->opened_ns > period_s * NS_PER_S)) {
         open_repository(l, r);
     } else {
         set_verdict(l);
@@ -312,16 +343,12 @@ void repositories_refresh(struct engine *g, bool force)
         struct repository_look *l = look_of(g, r->name);
         struct repo_health *h = l ? l->health : NULL;
         struct err e = ERR_INIT;
-        char name[200], why[100];
+        char name[200];
         if (!h || h->checking || (!force && h->known && h->up && now_ns() - h->checked_ns < CHECK_S * NS_PER_S))
             continue;
-        if (strcmp(r->type, "filesystem")) {
-            snprintf(why, sizeof why, "the daemon does not use repositories of type %.40s in this build", r->type);
-            set_state(l, why, "use it with `snapferry --config-dir DIR -r NAME`, and a directory for the daemon");
-            continue;
-        }
-        CLEANUP_JSON json_t *in = json_pack("{s:s,s:s,s:b}", "path", r->path, "password_file", r->password_file,
-                                            "insecure", (int)r->insecure_password_file);
+        CLEANUP_JSON json_t *in = json_pack("{s:s,s:s,s:s,s:s,s:b}", "path", r->path, "credentials",
+                                            is_remote(r) ? r->credentials : "", "ca_file", r->ca_file, "password_file",
+                                            r->password_file, "insecure", (int)r->insecure_password_file);
         snprintf(name, sizeof name, "look at repository %s", r->name);
         h->checking = true;
         if (step_start(g->steps, name, step_repository, in, 20, repository_seen, l, NULL, &e) < 0) {
@@ -329,6 +356,15 @@ void repositories_refresh(struct engine *g, bool force)
             log_warning("%s", e.msg);
         }
     }
+}
+
+int repository_mover_credentials(struct engine *g, const char *operation, char **ret, struct err *e)
+{
+    const struct repository_look *l = look_of_mover(g, operation);
+    const struct operation *op = l ? NULL : operation_peek(g->records, operation);
+    if (!l && !op)
+        return err_set(e, ERR_NOT_FOUND, 0, "there is no operation %s", operation);
+    return repository_credentials(g->cfg, l ? l->health->name : op->policy->repository, ret, e);
 }
 
 void repositories_reopen(struct engine *g, const char *name)

@@ -9,15 +9,15 @@
 #include <unistd.h>
 
 static const char usage[] = "usage: snapferry-mover --socket PATH --operation ID\n"
-                            "       snapferry-mover --self-test-sandbox [USER]\n"
+                            "       snapferry-mover --self-test-sandbox [--network] [USER]\n"
                             "       snapferry-mover --version | --help\n"
                             "\n"
                             "Started by snapferryd, once for each operation. See snapferry-mover(8).\n";
 
-static int self_test(const char *user)
+static int self_test(const char *user, bool network)
 {
     struct err e = ERR_INIT;
-    int rc = lockdown_self_test(user, &e);
+    int rc = lockdown_self_test(user, network, &e);
     if (rc < 0)
         fprintf(stderr, "snapferry-mover: %s\n", e.msg);
     return rc != 0;
@@ -29,12 +29,13 @@ int main(int argc, char **argv)
         {"socket", required_argument, NULL, 's'},
         {"operation", required_argument, NULL, 'o'},
         {"self-test-sandbox", no_argument, NULL, 't'},
+        {"network", no_argument, NULL, 'n'},
         {"version", no_argument, NULL, 'V'},
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},
     };
     const char *socket = NULL, *operation = NULL;
-    bool test = false;
+    bool test = false, network = false;
     for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         switch (c) {
         case 's':
@@ -45,6 +46,9 @@ int main(int argc, char **argv)
             break;
         case 't':
             test = true;
+            break;
+        case 'n':
+            network = true;
             break;
         case 'V':
             printf("snapferry-mover %s\n", SNAPFERRY_VERSION);
@@ -58,8 +62,8 @@ int main(int argc, char **argv)
         }
     }
     if (test && argc - optind <= 1)
-        return self_test(argv[optind]);
-    if (!socket || !operation || !*operation || optind != argc) {
+        return self_test(argv[optind], network);
+    if (network || !socket || !operation || !*operation || optind != argc) {
         fputs(usage, stderr);
         return ERR_USAGE;
     }

@@ -136,8 +136,8 @@ static struct mover *mover_new(struct builtin_movers *m, const char *operation, 
     }
     v->owner = m;
     v->child = (struct spawned)SPAWNED_INIT;
-    v->pidfd = v->job_fd = v->result_fd = v->device_fd = v->password_fd = v->key_fd = v->changes_fd = v->log_fd =
-        v->received_fd = -1;
+    v->pidfd = v->job_fd = v->result_fd = v->device_fd = v->password_fd = v->key_fd = v->changes_fd =
+        v->credentials_fd = v->log_fd = v->received_fd = -1;
     v->status = -1;
     snprintf(v->operation, sizeof v->operation, "%s", operation);
     snprintf(v->kind, sizeof v->kind, "%s", kind ? kind : "");
@@ -152,8 +152,8 @@ static void mover_free(struct mover *v)
     conn_close(v);
     sd_event_source_disable_unref(v->pid_source);
     sd_event_source_disable_unref(v->report_source);
-    int *const fds[] = {&v->pidfd,       &v->job_fd, &v->result_fd,  &v->device_fd,
-                        &v->password_fd, &v->key_fd, &v->changes_fd, &v->log_fd};
+    int *const fds[] = {&v->pidfd,  &v->job_fd,     &v->result_fd,      &v->device_fd, &v->password_fd,
+                        &v->key_fd, &v->changes_fd, &v->credentials_fd, &v->log_fd};
     for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
         closep(fds[i]);
     spawned_close(&v->child);
@@ -260,6 +260,10 @@ static int descriptors_create(struct mover *v, const struct mover_spec *s, const
         v->password_fd = memory_sealed("password", s->password, strlen(s->password), e);
         rc = v->password_fd < 0 ? v->password_fd : 0;
         key_prepare(v, s);
+    }
+    if (rc == 0 && s->credentials) {
+        v->credentials_fd = memory_sealed("credentials", s->credentials, strlen(s->credentials), e);
+        rc = v->credentials_fd < 0 ? v->credentials_fd : 0;
     }
     if (rc == 0 && s->device_fd >= 0 && (v->device_fd = fcntl(s->device_fd, F_DUPFD_CLOEXEC, 3)) < 0)
         rc = err_set(e, ERR_GENERIC, errno, "cannot duplicate the device's descriptor for %s", v->operation);

@@ -310,13 +310,23 @@ int mover_send(struct mover *v, const char *type)
     return socket_send(v, json_pack("{s:s, s:s}", "type", type, "operation", v->operation), NULL, 0);
 }
 
+int mover_send_credentials(struct mover *v, int fd)
+{
+    return socket_send(v, json_pack("{s:s, s:s}", "type", WIRE_CREDENTIALS, "operation", v->operation), &fd, fd >= 0);
+}
+
 int mover_send_job(struct mover *v)
 {
     const struct {
         const char *role;
         int *fd;
-    } all[] = {{WIRE_FD_JOB, &v->job_fd},           {WIRE_FD_RESULT, &v->result_fd}, {WIRE_FD_DEVICE, &v->device_fd},
-               {WIRE_FD_PASSWORD, &v->password_fd}, {WIRE_FD_KEY, &v->key_fd},       {WIRE_FD_CHANGES, &v->changes_fd}};
+    } all[] = {{WIRE_FD_JOB, &v->job_fd},
+               {WIRE_FD_RESULT, &v->result_fd},
+               {WIRE_FD_DEVICE, &v->device_fd},
+               {WIRE_FD_PASSWORD, &v->password_fd},
+               {WIRE_FD_KEY, &v->key_fd},
+               {WIRE_FD_CHANGES, &v->changes_fd},
+               {WIRE_FD_CREDENTIALS, &v->credentials_fd}};
     int fds[WIRE_FDS_MAX];
     unsigned n = 0;
     json_t *names = json_array();

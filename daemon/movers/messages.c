@@ -7,8 +7,10 @@
  * plausible numbers, else it is ignored.
  */
 #include "base/cleanup.h"
+#include "base/password.h"
 #include "base/time.h"
 #include "daemon/movers/builtin-impl.h"
+#include "proc/descriptors.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
@@ -82,6 +84,29 @@ static bool on_key(struct mover *v, const json_t *m)
         return keys_put(v->owner->keys, &v->key, fd) || set_violation(v, "invalid key");
     closep(&fd);
     return set_violation(v, wanted ? "key without a descriptor" : "key out of order");
+}
+
+/* The server refuses the keys that it was given: it gets those of now. */
+static bool on_renew(struct mover *v, const json_t *m)
+{
+    const struct movers_events *events = v->owner->events;
+    const int64_t now = mono_ns();
+    CLEANUP_CLOSE int fd = -1;
+    char *text = NULL;
+    struct err e = ERR_INIT;
+    (void)m;
+    if (!v->go)
+        return set_violation(v, "requests credentials before GO");
+    if (v->renewed_ns && now - v->renewed_ns < WIRE_RENEW_S * NS_PER_S / 2)
+        return true; /* several that waited for the connection: one answer is enough */
+    v->renewed_ns = now;
+    if (!events->credentials || events->credentials(v->operation, &text, v->owner->arg, &e) < 0)
+        log_warning("mover of %s: no credentials to renew those that were refused: %s", v->operation, e.msg);
+    else if ((fd = memory_sealed("credentials", text, strlen(text), &e)) < 0)
+        log_warning("mover of %s: %s", v->operation, e.msg);
+    password_free(text);
+    mover_send_credentials(v, fd);
+    return true;
 }
 
 /* Known types without an effect. */
@@ -202,9 +227,9 @@ static const struct {
     const char *type;
     bool (*take)(struct mover *v, const json_t *m);
 } types[] = {
-    {WIRE_HELLO, on_hello},       {WIRE_READY, on_ready},  {WIRE_REFUSED, on_refused}, {WIRE_START, on_start},
-    {WIRE_PROGRESS, on_progress}, {WIRE_LOG, on_log},      {WIRE_KEY, on_key},         {WIRE_CANCELLING, on_hint},
-    {WIRE_RESULT, on_result},     {WIRE_STOPPED, on_hint},
+    {WIRE_HELLO, on_hello},       {WIRE_READY, on_ready},   {WIRE_REFUSED, on_refused}, {WIRE_START, on_start},
+    {WIRE_PROGRESS, on_progress}, {WIRE_LOG, on_log},       {WIRE_KEY, on_key},         {WIRE_RENEW, on_renew},
+    {WIRE_CANCELLING, on_hint},   {WIRE_RESULT, on_result}, {WIRE_STOPPED, on_hint},
 };
 
 static bool message_dispatch(struct mover *v, const json_t *m, bool *greeted)

@@ -69,6 +69,9 @@ struct movers_events {
     void (*progress)(const char *operation, const json_t *p, void *arg);
     /* Once, when it has ended and its result was read. movers_has() is false from here on. */
     void (*ended)(const char *operation, const struct mover_end *end, void *arg);
+    /* The keys of its storage were refused: the text of those that are valid now, for password_free(). Also of one that
+     * was adopted. NULL: there never are others. */
+    int (*credentials)(const char *operation, char **ret, void *arg, struct err *e);
 };
 
 struct movers_opts {
@@ -112,6 +115,7 @@ struct mover_spec {
     int device_fd;                     /* source (O_RDONLY) or target (O_RDWR); -1: none; duplicated */
     int changes_fd;                    /* list of changes (changes_pack()), duplicated; 0 or less: none */
     const char *password;              /* passed in a sealed memfd; NULL: none */
+    const char *credentials;           /* likewise: the text of the file of S3 keys */
     const struct mover_limits *limits; /* of the policy in the record */
     bool debug;
 };

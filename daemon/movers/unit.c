@@ -32,13 +32,14 @@ static bool launch_uses(const struct mover_launch *l, const char *const *places)
 static void put_filters(struct unit_properties *p, const struct mover_launch *l)
 {
     static const char *const native[] = {"native", NULL}, *const unix_only[] = {"AF_UNIX", NULL};
+    static const char *const internet[] = {"AF_UNIX", "AF_INET", "AF_INET6", NULL};
     static const char *const calls[] = {"@system-service", "seccomp", NULL};
     static const char *const not_calls[] = {"@privileged", "@resources", NULL};
     unit_put_strings(p, "SystemCallArchitectures", native);
     unit_put_set(p, "SystemCallFilter", true, calls);
     unit_put_set(p, "SystemCallFilter", false, not_calls);
     unit_put_i32(p, "SystemCallErrorNumber", EPERM);
-    unit_put_set(p, "RestrictAddressFamilies", true, unix_only);
+    unit_put_set(p, "RestrictAddressFamilies", true, l->private_network ? unix_only : internet);
     if (l->private_network)
         unit_put_no_network(p);
 }

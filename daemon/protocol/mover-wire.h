@@ -4,7 +4,7 @@
  *
  * A SOCK_SEQPACKET Unix socket; each message is one JSON object of at most WIRE_MAX bytes with the members "type",
  * "operation" and, from the mover, "seq" (grows by at least one each time). Descriptors come with JOB, and one with
- * KEY.
+ * KEY and with CREDENTIALS.
  */
 #ifndef SNAPFERRY_DAEMON_PROTOCOL_MOVER_WIRE_H
 #define SNAPFERRY_DAEMON_PROTOCOL_MOVER_WIRE_H
@@ -12,10 +12,10 @@
 #define MOVER_PROTOCOL 1 /* N and N-1 are accepted (MS-54) */
 
 #define WIRE_MAX (64u << 10)
-#define WIRE_FDS_MAX 6
+#define WIRE_FDS_MAX 7
 #define WIRE_NO_FDS                                                                                                    \
     {                                                                                                                  \
-        -1, -1, -1, -1, -1, -1                                                                                         \
+        -1, -1, -1, -1, -1, -1, -1                                                                                     \
     }
 #define WIRE_JOB_MAX (16u << 20) /* bytes of a job document */
 /* Of a result file, in bytes: it is parsed in the daemon's loop, and kept in a record. */
@@ -30,6 +30,9 @@
 /* Seconds a mover waits for JOB after it has connected. */
 #define WIRE_JOB_WAIT_S 60
 
+/* RENEW is sent at most once in so many seconds. */
+#define WIRE_RENEW_S 2
+
 /* Types of messages: from the mover ... */
 #define WIRE_HELLO "HELLO"
 #define WIRE_READY "READY"
@@ -38,6 +41,7 @@
 #define WIRE_PROGRESS "PROGRESS"
 #define WIRE_LOG "LOG"
 #define WIRE_KEY "KEY"
+#define WIRE_RENEW "RENEW"
 #define WIRE_CANCELLING "CANCELLING"
 #define WIRE_RESULT "RESULT"
 #define WIRE_STOPPED "STOPPED"
@@ -45,6 +49,7 @@
 #define WIRE_JOB "JOB"
 #define WIRE_GO "GO"
 #define WIRE_CANCEL "CANCEL"
+#define WIRE_CREDENTIALS "CREDENTIALS"
 
 /* What a descriptor of JOB is, by its place in the message's list "fds". */
 #define WIRE_FD_JOB "job"
@@ -52,7 +57,8 @@
 #define WIRE_FD_DEVICE "device"
 #define WIRE_FD_PASSWORD "password"
 #define WIRE_FD_KEY "key"
-#define WIRE_FD_CHANGES "changes" /* sealed: changes_pack() */
+#define WIRE_FD_CHANGES "changes"         /* sealed: changes_pack() */
+#define WIRE_FD_CREDENTIALS "credentials" /* sealed: the text of the file of S3 keys (base/s3-keys.h) */
 
 /* PROGRESS: its phases and, X(name) each, its counters. */
 #define WIRE_PHASES "opening", "moving", "committing", "checking", "done"

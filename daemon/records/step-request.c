@@ -31,6 +31,8 @@ static const struct field_desc step_request_table[] = {
     STR(name),
     STR(path),
     STR(password_file),
+    STR(credentials),
+    STR(ca_file),
     UINT(id),
     UINT(size, .unit = "bytes"),
     UINT(rate, .unit = "bytes/s"),

@@ -19,6 +19,11 @@ cp examples/snapferry.ini "$WORK/lvm/" && cp examples/lvm.ini "$WORK/lvm/conf.d/
 "$SNAPFERRY" check-config --config-dir "$WORK/lvm" >"$WORK/out" 2>&1
 same "the example of LVM has no errors" "$(grep ' error: ' "$WORK/out" | grep -v 'install LVM')" ""
 check "and was read" eval 'grep -qE "lvm\.ini:[0-9]+: error: |cow-size +25 " "$WORK/out"'
+mkdir -p "$WORK/s3/conf.d"
+cp examples/snapferry.ini "$WORK/s3/" && cp examples/s3.ini "$WORK/s3/conf.d/"
+"$SNAPFERRY" check-config --config-dir "$WORK/s3" >"$WORK/out" 2>&1
+same "the example of S3 has no errors" "$(grep ' error: ' "$WORK/out")" ""
+check "but its file of keys is missed" grep -q 's3.ini:[0-9]*: warning: .*s3-keys' "$WORK/out"
 COLUMNS=80 conf >"$WORK/out" 2>&1
 check "no escape sequences but on a terminal" sh -c "! grep -q \$'\033' $WORK/out"
 same "80 columns are enough" "$(awk 'length > 80 && !/\// { n++ } END { print n + 0 }' "$WORK/out")" 0

@@ -76,7 +76,7 @@ static inline void rig_ended(const char *operation, const struct mover_end *end,
     json_decref(r->result);
     r->result = json_deep_copy(end->result);
 }
-static const struct movers_events rig_events = {rig_ready, rig_started, rig_progress, rig_ended};
+static const struct movers_events rig_events = {rig_ready, rig_started, rig_progress, rig_ended, NULL};
 
 static inline void rig_movers(struct rig *r)
 {

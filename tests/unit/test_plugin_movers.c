@@ -66,7 +66,7 @@ static void on_ended(const char *operation, const struct mover_end *end, void *a
     seen.had_at_end = movers_has(movers, operation);
     snprintf(seen.operation, sizeof seen.operation, "%s", operation);
 }
-static const struct movers_events events = {on_ready, on_started, on_progress, on_ended};
+static const struct movers_events events = {on_ready, on_started, on_progress, on_ended, NULL};
 
 static void make_movers(void)
 {

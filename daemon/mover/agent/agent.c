@@ -8,6 +8,7 @@
  */
 #include "daemon/mover/agent/agent.h"
 #include "daemon/mover/agent/key.h"
+#include "daemon/mover/agent/place.h"
 
 #include "base/bytes.h"
 #include "base/cleanup.h"
@@ -57,10 +58,11 @@ struct agent {
     struct job job;
     struct lockdown locks;
     struct mover_progress progress;
-    int job_fd, result_fd, device_fd, password_fd, key_fd, changes_fd;
+    int job_fd, result_fd, device_fd, password_fd, key_fd, changes_fd, credentials_fd;
     bool key_wanted; /* the daemon keeps the derived key */
     int64_t go_timeout_s;
     char *password;
+    char location[512]; /* of the repository, for messages */
     json_t *result;
     bool started;
 };
@@ -72,9 +74,13 @@ static int take_descriptors(struct agent *a, const json_t *msg, int fds[WIRE_FDS
     const struct {
         const char *role;
         int *fd;
-    } roles[] = {{WIRE_FD_JOB, &a->job_fd},       {WIRE_FD_RESULT, &a->result_fd},
-                 {WIRE_FD_DEVICE, &a->device_fd}, {WIRE_FD_PASSWORD, &a->password_fd},
-                 {WIRE_FD_KEY, &a->key_fd},       {WIRE_FD_CHANGES, &a->changes_fd}};
+    } roles[] = {{WIRE_FD_JOB, &a->job_fd},
+                 {WIRE_FD_RESULT, &a->result_fd},
+                 {WIRE_FD_DEVICE, &a->device_fd},
+                 {WIRE_FD_PASSWORD, &a->password_fd},
+                 {WIRE_FD_KEY, &a->key_fd},
+                 {WIRE_FD_CHANGES, &a->changes_fd},
+                 {WIRE_FD_CREDENTIALS, &a->credentials_fd}};
     const json_t *names = json_object_get(msg, "fds");
     for (size_t i = 0; i < json_array_size(names) && i < WIRE_FDS_MAX; i++) {
         const char *name = json_string_value(json_array_get(names, i));
@@ -207,15 +213,23 @@ static int check_identity(struct agent *a, const struct repo_format *f, struct e
         return 0;
     err_set(e, ERR_NO_REPO, 0,
             "another repository is at %s: its unique id is %.16s..., the one recorded by this node is %.16s...",
-            a->job.repository_path, id, a->job.repository_id);
-    return err_hint(e, "is the right file system mounted? `snapferry status` shows what to do");
+            a->location, id, a->job.repository_id);
+    return err_hint(e, "%s? `snapferry status` shows what to do",
+                    a->job.remote ? "are endpoint, bucket and prefix right" : "is the right file system mounted");
 }
 
 static int blobs_of(struct agent *a, struct blobs **ret, struct err *e)
 {
     if (!a->password)
         return err_set(e, ERR_USAGE, EINVAL, "no password received with the job");
-    return blobs_open_dir(ret, a->job.repository_path, BLOBS_OPEN, NULL, 0, e);
+    int rc = place_open(ret, &a->job, a->credentials_fd, a->link, e);
+    closep(&a->credentials_fd);
+    a->credentials_fd = -1;
+    if (rc < 0)
+        return rc;
+    blobs_stop(*ret, &cancel.requested);
+    snprintf(a->location, sizeof a->location, "%s", blobs_location(*ret));
+    return 0;
 }
 
 /* The format alone: whether the password opens it, and which repository it is. */
@@ -243,7 +257,6 @@ static int open_repository(struct agent *a, struct repo **ret, struct err *e)
     int rc = blobs_of(a, &b, e);
     if (rc < 0)
         return rc;
-    blobs_stop(b, &cancel.requested);
     const bool given = a->key_fd >= 0 && key_read(&key, a->key_fd);
     const struct repo_opts ro = {.cache_dir = a->job.cache_dir,
                                  .cache_cap = a->job.cache_size,
@@ -342,7 +355,7 @@ static int mover_run(struct agent *a, struct err *e)
                       reads    ? 1
                       : writes ? workers
                                : 0,
-                      writes ? RING_WRITE : RING_READ, e);
+                      writes ? RING_WRITE : RING_READ, a->job.remote, e);
     if (rc == 0)
         rc = wait_for_go(a, e);
     if (rc == 0)
@@ -373,6 +386,7 @@ int agent_main(const char *socket, const char *operation)
                       .changes_fd = -1,
                       .password_fd = -1,
                       .key_fd = -1,
+                      .credentials_fd = -1,
                       .result = json_object()};
     struct err e = ERR_INIT;
     const int64_t began_ns = now_ns();
@@ -382,10 +396,11 @@ int agent_main(const char *socket, const char *operation)
     int rc = link_dial(&a.link, socket, operation, &cancel, &e);
     if (rc == 0)
         rc = mover_run(&a, &e);
+    place_unavailable(&a.job, &e);
     crash_point("mover-worked");
     enum result_code code = rc >= 0      ? RESULT_OK
                             : !a.started ? early_code(&e)
-                                         : result_code_of(&e, atomic_load(&cancel.requested));
+                                         : result_code_of(&e, a.job.remote, atomic_load(&cancel.requested));
     result_leave(&a, code, began_ns, &e);
     if (a.started) {
         log_info("%s ends: %s", operation, result_code_name(code));

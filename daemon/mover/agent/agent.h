@@ -45,8 +45,8 @@ void repository_result(json_t *result, struct repo *r);
 /* Writes the source's retention where stock clients look for it; durable when it returns. */
 int policy_write(struct repo *r, const struct snapshot_source *src, const struct retention_policy *keep, struct err *e);
 
-/* Code of an error: transient or not (docs/mover.md). */
-enum result_code result_code_of(const struct err *e, bool cancel_requested);
+/* Code of an error: transient or not (docs/mover.md). `remote`: the repository is reached over the network. */
+enum result_code result_code_of(const struct err *e, bool remote, bool cancel_requested);
 const char *result_code_name(enum result_code c);
 json_t *result_error_json(const struct err *e);
 /* Replaces the file's contents by the document and makes them durable. */

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #define TEXT_MAX 4095
+#define CA_MAX (4u << 20) /* the system's bundle has a quarter of a MiB */
 
 static int job_refuse(struct err *e, const char *where, const char *what)
 {
@@ -351,6 +352,36 @@ static int find_kind(struct job *j, struct err *e)
     return rc < 0 ? rc : job_refuse(e, "kind", "is none of backup, restore, verify, admin, look");
 }
 
+/* Certificates have line breaks. */
+static int job_authorities(const json_t *r, const char **ret, struct err *e)
+{
+    const json_t *v = json_object_get(r, "ca");
+    *ret = json_string_value(v);
+    return v && !*ret                            ? job_refuse(e, "repository.ca", "is not a string")
+           : v && json_string_length(v) > CA_MAX ? job_refuse(e, "repository.ca", "is too long")
+                                                 : 0;
+}
+
+static int job_bucket(const json_t *r, struct job_s3 *s, struct err *e)
+{
+    int rc = member_text(r, "endpoint", true, 255, &s->endpoint, e);
+    if (rc == 0)
+        rc = member_text(r, "bucket", true, 127, &s->bucket, e);
+    if (rc == 0)
+        rc = member_text(r, "prefix", false, 191, &s->prefix, e);
+    if (rc == 0)
+        rc = member_text(r, "region", false, 63, &s->region, e);
+    if (rc == 0)
+        rc = member_flag(r, "virtual_host", &s->virtual_host, e);
+    if (rc == 0)
+        rc = job_authorities(r, &s->ca, e);
+    if (rc == 0 && !s->prefix)
+        s->prefix = "";
+    if (rc == 0 && !s->region)
+        s->region = "";
+    return rc;
+}
+
 static int job_repository(struct job *j, struct err *e)
 {
     json_t *r;
@@ -358,11 +389,14 @@ static int job_repository(struct job *j, struct err *e)
     int rc = member_object(j->doc, "repository", true, &r, e);
     if (rc == 0)
         rc = member_text(r, "type", false, 31, &type, e);
-    if (rc == 0 && type && strcmp(type, "filesystem") != 0)
-        rc = job_refuse(e, "repository.type", "is not \"filesystem\", the only supported type");
+    j->remote = rc == 0 && type && !strcmp(type, "s3");
+    if (rc == 0 && type && !j->remote && strcmp(type, "filesystem") != 0)
+        rc = job_refuse(e, "repository.type", "is neither \"filesystem\" nor \"s3\"");
     if (rc == 0)
         rc = member_text(r, "name", false, 127, &j->repository_name, e);
-    if (rc == 0)
+    if (rc == 0 && j->remote)
+        rc = job_bucket(r, &j->s3, e);
+    else if (rc == 0)
         rc = member_path(r, "path", true, &j->repository_path, e);
     if (rc == 0)
         rc = member_text(r, "unique_id", false, 2 * FORMAT_ID_MAX, &j->repository_id, e);

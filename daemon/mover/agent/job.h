@@ -21,11 +21,19 @@ struct job_keep {
     int latest, hourly, daily, weekly, monthly, annual;
 };
 
+/* A bucket; strings as in struct s3_place. */
+struct job_s3 {
+    const char *endpoint, *bucket, *prefix, *region, *ca; /* ca: certificates as text, NULL: the system's */
+    bool virtual_host;
+};
+
 struct job {
     json_t *doc;
+    bool remote; /* the repository is reached over the network */
     enum job_kind kind;
     const char *operation, *backup, *node, *cache_dir;
-    const char *repository_name, *repository_path;
+    const char *repository_name, *repository_path; /* path: NULL for remote */
+    struct job_s3 s3;
     const char *repository_id; /* its unique id in hexadecimal; NULL: any */
     struct job_limits limits;
     uint64_t cache_size; /* 0: default */

@@ -21,6 +21,8 @@
 #define DIAL_MAX_MS 5000u
 #define DIAL_TRIES 20 /* at the start: about five seconds */
 #define DIAL_STEP_MS 250
+#define RENEW_AGAIN_S 10 /* what was sent to a daemon that ended is sent again */
+#define LOOK_MS 100
 
 struct link {
     char socket[108], operation[OPERATION_MAX + 1];
@@ -43,7 +45,10 @@ struct link {
     unsigned head, len;
     uint64_t dropped;
     bool finishing;
-    int64_t finish_ns; /* monotonic */
+    int64_t finish_ns;  /* monotonic */
+    bool answered;      /* RENEW was */
+    int credentials;    /* the answer, -1: none */
+    int64_t renewed_ns; /* when it was sent */
 };
 
 static void jsonp(json_t **j)
@@ -115,7 +120,7 @@ int link_dial(struct link **ret, const char *socket, const char *operation, stru
         free(l);
         return err_nomem(e);
     }
-    l->fd = -1;
+    l->fd = l->credentials = -1;
     pthread_mutex_init(&l->mu, NULL);
     l->cancel = cancel;
     l->began_ns = mono_ns();
@@ -154,6 +159,7 @@ void link_free(struct link *l)
         link_finish(l, 0);
     closep(&l->fd);
     closep(&l->wake);
+    closep(&l->credentials);
     for (; l->len; l->len--, l->head++) {
         free(l->queue[l->head % QUEUE_MAX].text);
         closep(&l->queue[l->head % QUEUE_MAX].fd);
@@ -298,6 +304,43 @@ static bool send_queue(struct link *l)
     return rc == 0 || rc == -EAGAIN;
 }
 
+static void credentials_take(struct link *l, int *fd)
+{
+    pthread_mutex_lock(&l->mu);
+    closep(&l->credentials);
+    l->credentials = take_fd(fd);
+    l->answered = true;
+    pthread_mutex_unlock(&l->mu);
+}
+
+int link_renew(struct link *l, unsigned seconds)
+{
+    const int64_t until = mono_ns() + seconds * NS_PER_S;
+    int64_t again = l->renewed_ns ? l->renewed_ns + WIRE_RENEW_S * NS_PER_S : 0;
+    pthread_mutex_lock(&l->mu);
+    l->answered = false;
+    pthread_mutex_unlock(&l->mu);
+    for (;;) {
+        const int64_t now = mono_ns();
+        if (atomic_load(&l->cancel->requested))
+            return -ECANCELED;
+        if (now >= until)
+            return -ETIMEDOUT;
+        if (now >= again) {
+            l->renewed_ns = now;
+            again = now + RENEW_AGAIN_S * NS_PER_S;
+            link_post(l, WIRE_RENEW, NULL);
+        }
+        pthread_mutex_lock(&l->mu);
+        const bool answered = l->answered;
+        const int fd = answered ? take_fd(&l->credentials) : -1;
+        pthread_mutex_unlock(&l->mu);
+        if (answered)
+            return fd >= 0 ? fd : -ENOENT;
+        poll(NULL, 0, LOOK_MS);
+    }
+}
+
 /* False: the connection is broken. */
 static bool message_handle(struct link *l)
 {
@@ -305,12 +348,15 @@ static bool message_handle(struct link *l)
         json_t *msg CLEANUP(jsonp) = NULL;
         int fds[WIRE_FDS_MAX] = WIRE_NO_FDS;
         int rc = message_receive(l, &msg, fds);
+        const char *type = rc < 0 ? "" : json_string_value(json_object_get(msg, "type"));
+        if (!strcmp(type, WIRE_CANCEL))
+            atomic_store(&l->cancel->requested, true);
+        else if (!strcmp(type, WIRE_CREDENTIALS))
+            credentials_take(l, &fds[0]);
         for (int i = 0; i < WIRE_FDS_MAX; i++)
             closep(&fds[i]);
         if (rc < 0)
             return rc == -EAGAIN;
-        if (!strcmp(json_string_value(json_object_get(msg, "type")), WIRE_CANCEL))
-            atomic_store(&l->cancel->requested, true);
     }
 }
 

@@ -8,6 +8,7 @@
 #include <linux/securebits.h>
 #include <sched.h>
 #include <seccomp.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stddef.h>
 #include <string.h>
@@ -213,6 +214,23 @@ static struct scmp_arg_cmp masked(unsigned arg, scmp_datum_t mask, scmp_datum_t 
     return (struct scmp_arg_cmp){.arg = arg, .op = SCMP_CMP_MASKED_EQ, .datum_a = mask, .datum_b = value};
 }
 
+/* What libcurl and the name service need: connections to hosts over TCP and UDP, never one from them. */
+static int allow_network(scmp_filter_ctx f)
+{
+    static const int families[] = {AF_INET, AF_INET6}, types[] = {SOCK_STREAM, SOCK_DGRAM};
+    static const int levels[] = {SOL_SOCKET, IPPROTO_TCP, IPPROTO_IP, IPPROTO_IPV6};
+    int rc = 0;
+    for (size_t i = 0; i < 2; i++)
+        for (size_t k = 0; k < 2; k++)
+            rc |= seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socket), 2, equals(0, (scmp_datum_t)families[i]),
+                                   masked(1, 0xf, (scmp_datum_t)types[k]));
+    for (size_t i = 0; i < sizeof levels / sizeof *levels; i++)
+        rc |= seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(setsockopt), 1, equals(1, (scmp_datum_t)levels[i]));
+    rc |= seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socketpair), 1, equals(0, AF_UNIX));
+    rc |= seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(sendmmsg), 0);
+    return rc;
+}
+
 static int allow_guarded(scmp_filter_ctx f, pid_t self)
 {
     int rc = 0;
@@ -240,7 +258,7 @@ static int allow_guarded(scmp_filter_ctx f, pid_t self)
     return rc;
 }
 
-static int load_filter(struct err *e)
+static int load_filter(bool network, struct err *e)
 {
     scmp_filter_ctx f = seccomp_init(SCMP_ACT_ERRNO(EPERM));
     if (!f)
@@ -251,13 +269,16 @@ static int load_filter(struct err *e)
         rc = seccomp_rule_add(f, SCMP_ACT_ALLOW, allowed[i], 0);
     if (rc == 0)
         rc = allow_guarded(f, getpid());
+    if (rc == 0 && network)
+        rc = allow_network(f);
     if (rc == 0)
         rc = seccomp_load(f);
     seccomp_release(f);
     return rc == 0 ? 0 : err_set(e, ERR_PERMISSION, rc < 0 ? -rc : EINVAL, "cannot set the system call filter");
 }
 
-int lockdown(struct lockdown *ret, uint64_t memlock_wanted, unsigned rings, enum ring_use use, struct err *e)
+int lockdown(struct lockdown *ret, uint64_t memlock_wanted, unsigned rings, enum ring_use use, bool network,
+             struct err *e)
 {
     *ret = (struct lockdown){0};
     const struct rlimit none = {0, 0};
@@ -277,5 +298,5 @@ int lockdown(struct lockdown *ret, uint64_t memlock_wanted, unsigned rings, enum
     if (made < 0)
         log_debug("no io_uring: %s", strerror(-made));
     int rc = drop_capabilities(&ret->bounding, e);
-    return rc < 0 ? rc : load_filter(e);
+    return rc < 0 ? rc : load_filter(network, e);
 }

@@ -27,7 +27,7 @@ static bool is_transient(int sys)
     return false;
 }
 
-enum result_code result_code_of(const struct err *e, bool cancel_requested)
+enum result_code result_code_of(const struct err *e, bool remote, bool cancel_requested)
 {
     switch (e->cls) {
     case ERR_NONE:
@@ -47,7 +47,8 @@ enum result_code result_code_of(const struct err *e, bool cancel_requested)
     case ERR_GENERIC:
         return is_transient(e->sys) ? RESULT_TRANSIENT : RESULT_FAILED;
     case ERR_PERMISSION: /* a file system that became read-only after an error may recover */
-        return e->sys == EROFS ? RESULT_TRANSIENT : RESULT_FAILED;
+        /* Keys and rights at a storage service are mended while the operation waits. */
+        return e->sys == EROFS || remote ? RESULT_TRANSIENT : RESULT_FAILED;
     case ERR_USAGE:
     case ERR_PASSWORD:
     case ERR_EXISTS:

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* place.h - the store of a job's repository: a directory, or a bucket whose keys the daemon hands over (internal to the
+ * mover process) */
+#ifndef SNAPFERRY_DAEMON_MOVER_AGENT_PLACE_H
+#define SNAPFERRY_DAEMON_MOVER_AGENT_PLACE_H
+
+#include "daemon/mover/agent/job.h"
+#include "daemon/mover/agent/link.h"
+#include "repo/blob.h"
+
+/*
+ * `credentials`: the descriptor that came with the job, -1: none; the caller's. Keys that the server refuses later are
+ * renewed over `link`, which must outlive the store. Errors as of store_open(); ERR_USAGE: the keys are malformed.
+ */
+int place_open(struct blobs **ret, const struct job *j, int credentials, struct link *link, struct err *e);
+
+/* An error of the network, or of a server that is busy, becomes that of a repository that is not available (it is
+ * waited for); others stay. */
+void place_unavailable(const struct job *j, struct err *e);
+
+#endif
