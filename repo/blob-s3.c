@@ -179,19 +179,44 @@ static int s3_get(struct blobs *b, const char *name, size_t max, uint8_t **ret, 
     return 0;
 }
 
+static int sink_nothing(struct s3_exchange *x, const void *data, size_t len)
+{
+    (void)x, (void)data, (void)len;
+    return 0;
+}
+
+/* The answer to a HEAD has no document that tells a blob that is missing from a bucket that is, or refused keys from
+ * missing rights. 0: it is there after all. */
+static int why_no_head(struct s3_store *s, const char *name, const char *what, struct err *e)
+{
+    struct s3_call q = {.s = s, .method = "GET", .name = name, .query = "", .range = "bytes=0-0"};
+    q.x.sink = sink_nothing;
+    const int rc = s3_call(&q, e);
+    if (rc < 0)
+        return rc;
+    if (s3_missing(&q))
+        return blob_missing(&s->base, name, e);
+    return s3_succeeded(&q) || q.x.status == 416 ? 0 : s3_call_failed(&q, what, e);
+}
+
 static int s3_stat(struct blobs *b, const char *name, struct blob_info *ret, struct err *e)
 {
     struct s3_store *s = store_of(b);
     char what[400];
     describe(what, "look at blob", s, name);
-    struct s3_call q = {.s = s, .method = "HEAD", .name = name, .query = ""};
-    const int rc = s3_call(&q, e);
-    if (rc < 0)
-        return rc;
-    if (s3_missing(&q))
-        return blob_missing(b, name, e);
-    if (!s3_succeeded(&q))
-        return s3_call_failed(&q, what, e);
+    struct s3_call q;
+    for (unsigned n = 1;; n++) {
+        q = (struct s3_call){.s = s, .method = "HEAD", .name = name, .query = ""};
+        int rc = s3_call(&q, e);
+        if (rc < 0)
+            return rc;
+        if (s3_succeeded(&q))
+            break;
+        if ((rc = why_no_head(s, name, what, e)) < 0)
+            return rc;
+        if (n >= 3)
+            return s3_call_failed(&q, what, e);
+    }
     if (q.x.content_length < 0)
         return err_set(e, ERR_GENERIC, 0, "cannot %s: %s does not tell its length", what, s->host);
     snprintf(ret->name, sizeof ret->name, "%s", name);

@@ -24,7 +24,7 @@ struct s3_place {
      * wait, and is called by one thread at a time. Negative: it could not. */
     int (*renew)(struct s3_keys *ret, void *arg);
     void *renew_arg;
-    unsigned renew_s;    /* keys that were accepted and are refused now: so long others are waited for; 0: not */
+    unsigned renew_s;    /* keys are refused after a request had succeeded: so long others are waited for; 0: not */
     const char *ca_file; /* PEM; NULL or "": the system's */
     const char *ca_text; /* PEM itself, instead of a file; NULL: none; copied */
     bool virtual_host;   /* BUCKET.HOST/KEY; else HOST/BUCKET/KEY */

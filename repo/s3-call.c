@@ -249,7 +249,7 @@ static bool keys_look(struct s3_store *s, unsigned refused)
 static bool keys_renew(const struct s3_call *q, unsigned *renewals)
 {
     struct s3_store *s = q->s;
-    const int64_t until = mono_ns() + (atomic_load(&s->accepted) == q->keys_number ? s->renew_s : 0) * NS_PER_S;
+    const int64_t until = mono_ns() + (atomic_load(&s->accepted) ? s->renew_s : 0) * NS_PER_S;
     if (++*renewals > RENEWALS)
         return false;
     for (;;) {
@@ -308,7 +308,7 @@ int s3_call(struct s3_call *q, struct err *e)
             return err_set(e, ERR_INTERRUPTED, ECANCELED, "interrupted while %s was waited for", s->base.location);
         const enum verdict v = judge(q);
         if (v == OK)
-            atomic_store(&s->accepted, q->keys_number);
+            atomic_store(&s->accepted, true);
         const unsigned most = tries_of(s, v);
         if (v == OK || v == FINAL)
             return 0;
@@ -394,7 +394,8 @@ int s3_call_failed(const struct s3_call *q, const char *what, struct err *e)
         return fail_transport(q, what, e);
     const char *region = q->error.region[0] ? q->error.region : q->x.region;
     if (!strcmp(q->error.code, "NoSuchBucket")) {
-        err_plain(e, ERR_NO_REPO, ENOENT, "cannot %s: there is no bucket of that name at %s", what, s->host);
+        /* Not ENOENT, which is a blob that is missing. */
+        err_plain(e, ERR_NO_REPO, ENXIO, "cannot %s: there is no bucket of that name at %s", what, s->host);
         return err_hint(e,
                         "check bucket in the [repository] section, or create the bucket; this is never done for you");
     }

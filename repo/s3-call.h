@@ -26,9 +26,9 @@ struct s3_store {
     int (*renew)(struct s3_keys *ret, void *arg);
     void *renew_arg;
     unsigned renew_s;
-    _Atomic unsigned accepted; /* number of the keys with which a request succeeded last */
-    _Atomic int64_t skew_ns;   /* the server's clock minus this machine's, where requests were refused for it */
-    _Atomic bool answered;     /* ever */
+    _Atomic bool accepted;   /* a request has succeeded: the keys were right once */
+    _Atomic int64_t skew_ns; /* the server's clock minus this machine's, where requests were refused for it */
+    _Atomic bool answered;   /* ever */
     struct s3_recent recent;
 };
 

@@ -107,7 +107,7 @@ moving
 faulty _fault/stall/100000
 sleep 2
 check "a cancel while the server does not answer" ask cancel "$F" --quiet
-same "is obeyed" "$(wait_state "$F" Canceled 30)" Canceled
+same "is obeyed" "$(wait_state "$O" Canceled 30)" Canceled
 faulty _fault/none/0
 
 # Another repository in the same place.

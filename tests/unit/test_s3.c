@@ -446,6 +446,7 @@ static void keys_are_replaced_under_many_threads(void **state)
     struct s3_place at = place();
     at.keys = NULL;
     at.credentials = keys_file;
+    at.renew_s = 30; /* read before the server knows them */
     struct blobs *other;
     OK(blobs_open_s3(&other, &at, BLOBS_OPEN, &e));
     for (int i = 0; i < 8; i++) {
@@ -526,6 +527,13 @@ static void what_is_wrong_is_said(void **state)
         ask("_fault/%s/100", all[i].kind);
         FAILS(blobs_put(b, "p1", "x", 1, &e), all[i].cls, all[i].text);
         FAILS(blobs_list(b, "", see, NULL, &e), all[i].cls, all[i].text);
+        struct blob_info info;
+        uint8_t *data = NULL;
+        size_t len;
+        FAILS(blobs_stat(b, "p1", &info, &e), all[i].cls, all[i].text);
+        assert_int_not_equal(blobs_stat(b, "p1", &info, NULL), -ENOENT); /* no blob is missing */
+        FAILS(blobs_get(b, "p1", 100, &data, &len, &e), all[i].cls, all[i].text);
+        assert_int_not_equal(blobs_get(b, "p1", 100, &data, &len, NULL), -ENOENT);
     }
     struct s3_place p = place();
     struct blobs *other;
