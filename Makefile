@@ -209,6 +209,16 @@ OPS ?= 1000
 soak: test-programs
 	@$(TEST_ENV) OPS=$(OPS) AGAIN=0 TEST_TIMEOUT=14400 tests/run.sh tests/e2e/daemon-longrun.sh
 
+# Maintenance in the mixed life of a repository for a long time, with KOPIA=/path/to/kopia beside stock Kopia:
+# make maintenance-long SEEDS="1 2 3" ROUNDS=50
+.PHONY: maintenance-long
+SEEDS ?= 1 2 3 4
+ROUNDS ?= 50
+maintenance-long: test-programs
+	@rc=0; for s in $(SEEDS); do \
+	    $(TEST_ENV) KOPIA=$(KOPIA) SEED=$$s ROUNDS=$(ROUNDS) tests/e2e/maintenance-long.sh || rc=1; \
+	done; exit $$rc
+
 # The engine's decisions against their model for a long time, on all CPUs: make model SEQUENCES=200000. All parts
 # together must reach each cell of the state tables a hundred times.
 .PHONY: model mutants print-cflags print-libs
@@ -405,6 +415,8 @@ Test
   make check-valgrind     unit tests of what parses and computes, under valgrind
   make model              the engine's decisions against their model: SEQUENCES=200000
   make mutants            which changes of the decisions the tests notice: MUTANTS=200
+  make maintenance-long   maintenance among writers of all kinds, killed ones too: SEEDS="1 2" ROUNDS=50, with KOPIA=/path/to/kopia
+                          beside stock Kopia
   make soak               the daemon under random faults: OPS=1000 operations
   make fuzz               libFuzzer (clang): FUZZ_SECONDS=30 for each target
   make fuzz-inside        mutations inside the encryption, with sanitizers: FUZZ_SECONDS=3600 FUZZ_SEED=1

@@ -291,10 +291,33 @@ static int set_of_epoch(const struct epoch_listing *l, int64_t epoch, struct blo
     return epoch_range_due(&only, &p, ret, n, e) < 0 ? -EIO : 0;
 }
 
-/* Every blob of the set is in the store, undamaged, and those to be deleted add nothing to it. */
-static int check_covered(struct repo *r, const struct epoch_listing *l, int64_t epoch, const struct blob_info *old,
-                         size_t n, struct err *e)
+/* A blob that is younger than the set of its epoch was written too late: nobody reads it, and its writer, who looks at
+ * the epochs once more, deletes it and writes it again elsewhere. One that was killed before that leaves it: it is left
+ * alone until whatever it refers to has been collected. Moves those that are not late to the front; returns how many.
+ */
+static size_t not_late(const struct blob_info *set, size_t k, struct blob_info *old, size_t n)
 {
+    int64_t made_ns = INT64_MIN;
+    size_t kept = 0;
+    for (size_t i = 0; i < k; i++)
+        made_ns = set[i].mtime_ns > made_ns ? set[i].mtime_ns : made_ns;
+    for (size_t i = 0; i < n; i++) {
+        if (old[i].mtime_ns > made_ns)
+            log_warning("index blob %s was written after its epoch was compacted, by a client that was interrupted: it "
+                        "is not used",
+                        old[i].name);
+        else
+            old[kept++] = old[i];
+    }
+    return kept;
+}
+
+/* Every blob of the set is in the store, undamaged, and those to be deleted add nothing to it. *count: how many of
+ * `old` there are, and are to be deleted. */
+static int check_covered(struct repo *r, const struct epoch_listing *l, int64_t epoch, struct blob_info *old,
+                         size_t *count, struct err *e)
+{
+    size_t n;
     CLEANUP_FREE struct blob_info *set = NULL, *both = NULL;
     struct digest alone, together;
     size_t k = 0;
@@ -303,6 +326,7 @@ static int check_covered(struct repo *r, const struct epoch_listing *l, int64_t 
         rc = set[i].name[1] == 's' ? index_set_check_blob(r->index, &set[i], e) : -EIO;
     if (rc < 0)
         return e->cls ? rc : err_set(e, ERR_DAMAGE, EBADMSG, "epoch %" PRId64 " of the index is not compacted", epoch);
+    *count = n = not_late(set, k, old, *count);
     both = malloc((n + k) * sizeof *both);
     if (!both)
         return err_nomem(e);
@@ -331,8 +355,9 @@ int tidy_superseded(struct repo *r, bool dry_run, struct epoch_tidied *ret, stru
         const int64_t epoch = epoch_of_name(old[i].name);
         for (end = i; end < n && epoch_of_name(old[end].name) == epoch; end++)
             ;
-        rc = check_covered(r, &l, epoch, old + i, end - i, e);
-        for (size_t k = i; rc == 0 && k < end; k++) {
+        size_t count = end - i;
+        rc = check_covered(r, &l, epoch, old + i, &count, e);
+        for (size_t k = i; rc == 0 && k < i + count; k++) {
             if (!dry_run)
                 rc = blobs_delete(r->blobs, old[k].name, e);
             crash_point("maintenance-superseded");

@@ -25,6 +25,7 @@ const struct maintenance_safety maintenance_safety_full = {
     .drop_margin = NS_PER_H,
     .pack_age = 24 * NS_PER_H,
     .session_age = 96 * NS_PER_H,
+    .rewrite_age = 2 * NS_PER_H,
     .rewrite_to_delete = NS_PER_H,
     .two_collections = true,
 };
@@ -33,10 +34,15 @@ const struct maintenance_safety maintenance_safety_none = {.two_collections = fa
 const char *maintenance_task_name(enum maintenance_task t)
 {
     static const char *const names[MAINT_TASKS] = {
-        [MAINT_SNAPSHOT_GC] = "snapshot-gc",        [MAINT_DROP_DELETED] = "full-drop-deleted-content",
-        [MAINT_DELETE_BLOBS] = "full-delete-blobs", [MAINT_SINGLE_EPOCH] = "compact-single-epoch",
-        [MAINT_ADVANCE_EPOCH] = "advance-epoch",    [MAINT_RANGE] = "generate-epoch-range-index",
-        [MAINT_MARKERS] = "cleanup-epoch-markers",  [MAINT_SUPERSEDED] = "delete-superseded-epoch-indexes",
+        [MAINT_SNAPSHOT_GC] = "snapshot-gc",
+        [MAINT_DROP_DELETED] = "full-drop-deleted-content",
+        [MAINT_DELETE_BLOBS] = "full-delete-blobs",
+        [MAINT_REWRITE] = "full-rewrite-contents",
+        [MAINT_SINGLE_EPOCH] = "compact-single-epoch",
+        [MAINT_ADVANCE_EPOCH] = "advance-epoch",
+        [MAINT_RANGE] = "generate-epoch-range-index",
+        [MAINT_MARKERS] = "cleanup-epoch-markers",
+        [MAINT_SUPERSEDED] = "delete-superseded-epoch-indexes",
         [MAINT_CLEANUP_LOGS] = "cleanup-logs",
     };
     return names[t];
@@ -373,18 +379,31 @@ int64_t maintenance_drop_time(const json_t *schedule, const struct maintenance_s
     return best.start_ns == INT64_MIN ? INT64_MIN : best.start_ns - s->drop_margin;
 }
 
-int64_t maintenance_delete_time(const json_t *schedule, const struct maintenance_safety *s)
+/* When a task last succeeded, full or quick; INT64_MIN: never. */
+static int64_t last_success(const json_t *schedule, const char *full, const char *quick)
 {
-    static const char *const rewrites[] = {"full-rewrite-contents", "quick-rewrite-contents"};
+    const char *const tasks[] = {full, quick};
     int64_t end = INT64_MIN;
-    for (size_t k = 0; k < sizeof rewrites / sizeof *rewrites; k++) {
-        const json_t *list = task_runs(schedule, rewrites[k]);
+    for (size_t k = 0; k < sizeof tasks / sizeof *tasks; k++) {
+        const json_t *list = tasks[k] ? task_runs(schedule, tasks[k]) : NULL;
         struct run r;
         for (size_t i = 0; i < json_array_size(list); i++)
             if (run_parse(json_array_get(list, i), &r) && r.success && r.end_ns > end)
                 end = r.end_ns;
     }
+    return end;
+}
+
+int64_t maintenance_delete_time(const json_t *schedule, const struct maintenance_safety *s)
+{
+    int64_t end = last_success(schedule, "full-rewrite-contents", "quick-rewrite-contents");
     return end == INT64_MIN ? INT64_MIN : end + s->rewrite_to_delete;
+}
+
+bool maintenance_rewrite_due(const json_t *schedule)
+{
+    int64_t rewritten = last_success(schedule, "full-rewrite-contents", NULL);
+    return rewritten == INT64_MIN || last_success(schedule, "full-delete-blobs", "quick-delete-blobs") >= rewritten;
 }
 
 int64_t maintenance_drop_from(const json_t *schedule, const struct maintenance_safety *s, int64_t marked_ns,

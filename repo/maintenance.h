@@ -18,6 +18,7 @@ struct maintenance_safety {
     int64_t drop_margin;       /* before the first of them */
     int64_t pack_age;          /* before an unreferenced pack is deleted */
     int64_t session_age;       /* since the last sign of life of the session that wrote it */
+    int64_t rewrite_age;       /* before a content is stored again in another pack */
     int64_t rewrite_to_delete; /* from rewriting contents to deleting packs */
     bool two_collections;      /* false: one is enough */
 };
@@ -27,6 +28,7 @@ enum maintenance_task {
     MAINT_SNAPSHOT_GC,
     MAINT_DROP_DELETED,
     MAINT_DELETE_BLOBS,
+    MAINT_REWRITE,
     MAINT_SINGLE_EPOCH,
     MAINT_ADVANCE_EPOCH,
     MAINT_RANGE,
@@ -78,9 +80,11 @@ int maintenance_next(struct maintenance_schedule *s, const struct maintenance_pa
  * maintenance_drop_time(): contents that were marked deleted at or before this time may be dropped from the index;
  * INT64_MIN: none. Runs that start after `now_ns` are ignored: a clock was wrong.
  * maintenance_delete_time(): from when on packs may be deleted; INT64_MIN: at any time.
+ * maintenance_rewrite_due(): packs have been deleted since contents were last rewritten, or they never were.
  */
 int64_t maintenance_drop_time(const json_t *schedule, const struct maintenance_safety *s, int64_t now_ns);
 int64_t maintenance_delete_time(const json_t *schedule, const struct maintenance_safety *s);
+bool maintenance_rewrite_due(const json_t *schedule);
 /* From when on a collection can drop what was marked deleted at `marked_ns`. *runs: how many more collections that
  * takes, 1 or 2 (the first finds it unneeded again). */
 int64_t maintenance_drop_from(const json_t *schedule, const struct maintenance_safety *s, int64_t marked_ns,

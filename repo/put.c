@@ -94,6 +94,19 @@ static int in_index(struct session *s, const struct content_id *id, uint32_t *ti
     return 0;
 }
 
+/* 0: it exists, and *time is that of its entry, which is to be superseded; 1: there is nothing to store again. */
+static int in_index_alive(struct session *s, const struct content_id *id, uint32_t *time, struct err *e)
+{
+    struct index_entry n;
+    int rc = repo_keep_fresh(s->repo, e);
+    if (rc == 0)
+        rc = index_set_find(s->repo->index, id, &n, e);
+    if (rc == -ENOENT || (rc == 0 && n.deleted))
+        return 1;
+    *time = rc < 0 || n.time < 0 ? 0 : n.time > UINT32_MAX ? UINT32_MAX : (uint32_t)n.time;
+    return rc;
+}
+
 int session_has(struct session *s, const struct content_id *id, struct err *e)
 {
     uint32_t time;
@@ -154,7 +167,7 @@ static int claim_pending(struct session *s, struct claim *c, struct err *e)
 }
 
 /* 1: claimed; 0: it exists; LOOK_AGAIN; FLUSH_FIRST; negative: error. */
-static int content_claim(struct session *s, const struct content_id *id, struct claim *c, struct err *e)
+static int content_claim(struct session *s, const struct content_id *id, bool again, struct claim *c, struct err *e)
 {
     pthread_mutex_lock(&s->lock);
     uint64_t flushes = s->flushes;
@@ -168,7 +181,7 @@ static int content_claim(struct session *s, const struct content_id *id, struct 
     if (rc != 0 || c->entry != PENDING_NONE)
         return rc;
 
-    rc = in_index(s, id, &c->older, e);
+    rc = again ? in_index_alive(s, id, &c->older, e) : in_index(s, id, &c->older, e);
     if (rc != 0)
         return rc < 0 ? rc : 0;
 
@@ -281,8 +294,8 @@ static void end_claim(struct session *s, const struct claim *c, int rc, struct e
     pthread_mutex_unlock(&s->lock);
 }
 
-int session_put(struct session *s, struct put_scratch *p, const struct content_id *id, const void *data, size_t len,
-                uint32_t compression, struct put_result *ret, struct err *e)
+static int put_content(struct session *s, struct put_scratch *p, const struct content_id *id, const void *data,
+                       size_t len, uint32_t compression, bool again, struct put_result *ret, struct err *e)
 {
     struct put_result res = {0};
     struct err own = ERR_INIT;
@@ -294,7 +307,7 @@ int session_put(struct session *s, struct put_scratch *p, const struct content_i
     do {
         rc = session_make_room(s, e);
         if (rc == 0)
-            rc = content_claim(s, id, &c, e);
+            rc = content_claim(s, id, again, &c, e);
         if (rc == FLUSH_FIRST)
             rc = flush_first(s, e);
     } while (rc == LOOK_AGAIN);
@@ -321,6 +334,18 @@ int session_put(struct session *s, struct put_scratch *p, const struct content_i
     if (ret)
         *ret = res;
     return 0;
+}
+
+int session_put(struct session *s, struct put_scratch *p, const struct content_id *id, const void *data, size_t len,
+                uint32_t compression, struct put_result *ret, struct err *e)
+{
+    return put_content(s, p, id, data, len, compression, false, ret, e);
+}
+
+int session_put_again(struct session *s, struct put_scratch *p, const struct content_id *id, const void *data,
+                      size_t len, uint32_t compression, struct put_result *ret, struct err *e)
+{
+    return put_content(s, p, id, data, len, compression, true, ret, e);
 }
 
 int session_put_bytes(struct session *s, struct put_scratch *p, char prefix, const void *data, size_t len,

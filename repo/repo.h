@@ -184,6 +184,14 @@ int session_has(struct session *s, const struct content_id *id, struct err *e);
 int session_put(struct session *s, struct put_scratch *p, const struct content_id *id, const void *data, size_t len,
                 uint32_t compression, struct put_result *ret, struct err *e);
 
+/*
+ * The same for a content that exists: it is stored once more, in another pack, and the new entry supersedes the old one
+ * (maintenance: packs that are nearly empty). ret->existed: nothing was stored, because it does not exist any more, is
+ * deleted, or was put since the last flush. `data` must have been compared with its hash.
+ */
+int session_put_again(struct session *s, struct put_scratch *p, const struct content_id *id, const void *data,
+                      size_t len, uint32_t compression, struct put_result *ret, struct err *e);
+
 /* Hash + put, for small documents. */
 int session_put_bytes(struct session *s, struct put_scratch *p, char prefix, const void *data, size_t len,
                       uint32_t compression, struct content_id *ret, struct err *e);

@@ -8,4 +8,7 @@
 /* Deletes a content: publishes a deletion entry at the next flush. */
 int session_delete_content(struct session *s, const struct content_id *id, struct err *e);
 
+/* As if that much time had passed since its markers were put. */
+void session_test_age(struct session *s, int64_t ns);
+
 #endif

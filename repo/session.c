@@ -3,6 +3,7 @@
 #include "repo/session-impl.h"
 #include "repo/epoch.h"
 #include "repo/manifest.h"
+#include "repo/session-test.h"
 
 #include "base/cleanup.h"
 #include "base/crash.h"
@@ -13,6 +14,8 @@
 
 #define DEFAULT_PENDING 131072
 #define LEAST_PENDING 16
+/* Other clients delete packs that no index has when their session has given no sign of life for 96 hours. */
+#define SILENT_NS (48 * NS_PER_H)
 
 /* ---- flush ---- */
 
@@ -101,13 +104,28 @@ static int build_tables(struct session *s, const uint32_t *numbers, size_t n, st
     return rc;
 }
 
+/* After days without a sign of life (the machine was suspended) the packs of a round may be gone: an index must not
+ * refer to them. A round without a marker has written none. */
+static int round_check_age(const struct round *r, struct err *e)
+{
+    const int64_t silent = now_ns() - r->marked_ns;
+    if (!r->marked_ns || silent < SILENT_NS)
+        return 0;
+    err_set(e, ERR_CLOCK, 0,
+            "data stored %lld hours ago were not indexed since then: other clients may have deleted them as unneeded",
+            (long long)(silent / NS_PER_H));
+    return err_hint(e, "was the machine suspended? Data flushed before is safe; start it again");
+}
+
 static int round_publish(struct session *s, const struct round *r, struct err *e)
 {
     struct repo *repo = s->repo;
     CLEANUP_FREE uint32_t *numbers = NULL;
     CLEANUP(tables_clear) struct tables t = {0};
     size_t n = 0;
-    int rc = entries_collect(s, r, &numbers, &n, e);
+    int rc = round_check_age(r, e);
+    if (rc == 0)
+        rc = entries_collect(s, r, &numbers, &n, e);
     if (rc < 0 || n == 0)
         return rc;
     rc = build_tables(s, numbers, n, &t, e);
@@ -330,6 +348,14 @@ static int packs_adopt(struct session *s, struct err *e)
     if (s->pending.count == 0)
         dead_sessions_clear(&s->dead, s->repo); /* nothing of theirs is waiting for a flush */
     return 0;
+}
+
+void session_test_age(struct session *s, int64_t ns)
+{
+    pthread_mutex_lock(&s->lock);
+    for (struct round *r = s->rounds; r; r = r->next)
+        r->marked_ns -= ns;
+    pthread_mutex_unlock(&s->lock);
 }
 
 /* ---- begin and end ---- */

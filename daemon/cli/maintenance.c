@@ -42,7 +42,7 @@ static json_t *result_json(const struct options *o, const struct maintain_result
         time_json(r->unknown_until_ns, r->unknown.n), "trappedBytes", (json_int_t)r->trapped, "deletePacksFrom",
         time_json(r->delete_from_ns, r->delete_from_ns != INT64_MIN));
     return json_pack("{s:s, s:s, s:b, s:b, s:b, s:o, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:I, s:o, "
-                     "s:o, s:I, s:o, s:f}",
+                     "s:o, s:I, s:o, s:f, s:o, s:I, s:o}",
                      "type", "result", "verb", "maintenance", "ok", (int)ok, "full", (int)o->full, "dryRun",
                      (int)o->dry_run, "started", time_json(r->started_ns, true), "snapshots", (json_int_t)r->snapshots,
                      "incompleteSnapshots", (json_int_t)r->incomplete, "used", sum_json(&r->used), "marked",
@@ -51,7 +51,9 @@ static json_t *result_json(const struct options *o, const struct maintain_result
                      sum_json(&r->deleted), "deletedMarkers", (json_int_t)r->markers.n, "deletedLogs",
                      sum_json(&r->logs), "damaged", (json_int_t)r->damaged, "kept", kept, "index",
                      index_json(&r->index), "collections", (json_int_t)r->collections, "nextFull",
-                     time_json(r->next_full_ns, r->next_full_ns != INT64_MIN), "seconds", r->seconds);
+                     time_json(r->next_full_ns, r->next_full_ns != INT64_MIN), "seconds", r->seconds, "rewritten",
+                     sum_json(&r->rewritten), "rewrittenPacks", (json_int_t)r->rewritten_packs, "unreadable",
+                     sum_json(&r->unreadable));
 }
 
 static void print_sum(const char *name, const struct maintain_sum *s, const char *what)
@@ -73,7 +75,7 @@ static void explain_packs(const struct maintain_result *r)
         printf("  %s in %llu packs that no index has, and no session accounts for: until %s\n",
                text_bytes(r->unknown.bytes), (unsigned long long)r->unknown.n, text_local_time(r->unknown_until_ns));
     if (r->trapped)
-        printf("  %s of unneeded data in packs that also contain needed data: until all of the pack is unneeded\n",
+        printf("  %s of unneeded data in packs that also contain needed data: until these are under 60 %% full\n",
                text_bytes(r->trapped));
     if (r->delete_from_ns != INT64_MIN && r->delete_from_ns > r->started_ns)
         printf("  all packs, because contents were rewritten a short time ago: until %s\n",
@@ -131,12 +133,18 @@ static void print_result(const struct options *o, const struct maintain_result *
         print_sum("Needed again", &r->restored, "content");
     print_sum("Dropped", &r->dropped, "content");
     print_sum("Packs deleted", &r->deleted, "pack");
+    if (r->rewritten.n)
+        printf("%-18s%s in %llu contents of %llu short pack%s stored again together\n", "Rewritten",
+               text_bytes(r->rewritten.bytes), (unsigned long long)r->rewritten.n,
+               (unsigned long long)r->rewritten_packs, r->rewritten_packs == 1 ? "" : "s");
     if (r->logs.n)
         print_sum("Logs deleted", &r->logs, "log");
     print_index(&r->index);
     if (r->damaged)
         printf("DAMAGED           %llu needed contents, marked deleted, cannot be read\n",
                (unsigned long long)r->damaged);
+    if (r->unreadable.n)
+        printf("DAMAGED           %llu contents of short packs cannot be read\n", (unsigned long long)r->unreadable.n);
     if (o->explain)
         explain(o, r);
     printf("%s %s of %s in packs%s.\n", o->dry_run ? "Would free" : "Freed", text_bytes(r->deleted.bytes),
@@ -197,13 +205,13 @@ int cli_maintenance(const struct options *o, struct err *e)
                      &(struct maintain_opts){
                          .owner = owner, .full = o->full, .dry_run = o->dry_run, .unsafe = o->unsafe, .cancel = cancel},
                      &res, e);
-    if (rc < 0)
+    if (rc < 0 && !res.damaged && !res.unreadable.n)
         return rc;
     if (o->json)
-        print_json(result_json(o, &res, true));
+        print_json(result_json(o, &res, rc == 0));
     else if (!o->quiet)
         print_result(o, &res);
-    return 0;
+    return rc;
 }
 
 /* ---- repo usage ---- */

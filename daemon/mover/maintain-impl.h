@@ -34,6 +34,12 @@ static inline void sum_add(struct maintain_sum *s, uint64_t bytes)
     s->bytes += bytes;
 }
 
+/* Flags of pack records. */
+#define PACK_KNOWN 1u    /* some entry of the index points to it */
+#define PACK_REFERRED 2u /* one that stands does */
+#define PACK_MOVABLE 4u  /* it has contents that may be stored again elsewhere */
+#define PACK_COUNTED 8u  /* among the short ones */
+
 /* ---- maintain-packs.c ---- */
 
 /*
@@ -45,5 +51,12 @@ int run_look(struct run *m, struct err *e);
 /* Deletes packs and markers that nothing needs, or counts them (dry run): *late (dry run): contents that were marked
  * deleted until then count as dropped, INT64_MIN: none. */
 int run_delete(struct run *m, int64_t late_s, struct err *e);
+
+/* ---- maintain-rewrite.c ---- */
+
+/* Stores the contents of short packs again, or counts them (dry run). Those that cannot be read are counted. */
+int run_rewrite(struct run *m, struct err *e);
+/* The compression with which a content is stored again: its own, or none where that can only be read. */
+uint32_t run_compression(uint32_t id);
 
 #endif

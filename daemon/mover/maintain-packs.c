@@ -11,10 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Flags of pack records. */
-#define PACK_KNOWN 1u    /* some entry of the index points to it */
-#define PACK_REFERRED 2u /* one that stands does */
-
 /* A coarse clock of the storage, and packs that were being finished when the run began. */
 #define LISTING_MARGIN_NS (10 * NS_PER_MIN)
 /* What no index has, and no session accounts for, may be all that is left of a lost index. */
@@ -63,6 +59,7 @@ struct lookup {
     const struct run *m;
     bool unknown, manifest; /* contents that no index has; manifests among them */
     bool unreadable;        /* its own index */
+    bool gone;              /* deleted since it was listed */
     struct err *e;
 };
 
@@ -89,10 +86,11 @@ static int pack_lookup(const struct run *m, const struct blob_info *i, struct lo
         *e = inner;
         return rc;
     }
-    l->unreadable = rc < 0 && own.cls == ERR_DAMAGE;
-    if (rc < 0 && !l->unreadable)
+    l->gone = rc == -ENOENT; /* a list may lag behind deletions */
+    l->unreadable = rc < 0 && !l->gone && own.cls == ERR_DAMAGE;
+    if (rc < 0 && !l->unreadable && !l->gone)
         *e = own;
-    return l->unreadable ? 0 : rc;
+    return l->unreadable || l->gone ? 0 : rc;
 }
 
 /* ---- before anything is judged ---- */
@@ -196,8 +194,16 @@ static bool would_drop(const struct deletion *d, const struct index_entry *en)
     return m->o->dry_run && m->o->unsafe && en->id.prefix != MANIFEST_PREFIX && !id_set_has(m->mark.used, &en->id, 0);
 }
 
-/* The pack of every entry that stands is needed. Where that pack is missing, a superseded entry may lead to the last
- * copy. */
+/* Whether clients may still read a content at the place of a superseded entry: it was stored again, by whomever, a
+ * short time ago. A run that was killed while it did that has left no record of it. */
+static bool moved_lately(const struct run *m, const struct index_entry *en, const struct pack_record *p)
+{
+    const int64_t time_ns = en->time * NS_PER_S, there_ns = p ? p->time_ns : m->started_ns;
+    return !en->deleted && m->started_ns - (time_ns > there_ns ? time_ns : there_ns) < m->safety->rewrite_to_delete;
+}
+
+/* The pack of every entry that stands is needed, and so is that of one that was dropped although a snapshot needs it.
+ * Where that pack is missing, a superseded entry may lead to the last copy. */
 static int entry_refers(const struct index_entry *en, enum index_standing standing, void *arg)
 {
     struct deletion *d = arg;
@@ -207,13 +213,15 @@ static int entry_refers(const struct index_entry *en, enum index_standing standi
         return 0;
     }
     const size_t n = d->n_losers;
-    const bool dropped = standing == INDEX_HIDDEN || would_drop(d, en);
+    const bool dropped = (standing == INDEX_HIDDEN || would_drop(d, en)) && !id_set_has(m->mark.used, &en->id, 0);
     const struct pack_record *p = dropped ? NULL : refer(m, en->pack);
+    /* Not one that this run has just written. */
+    const bool missing = !p && !(m->o->unsafe && en->time * NS_PER_S >= m->started_ns - NS_PER_S);
     d->n_losers = 0;
     if (dropped)
         add_dead(m, en);
     for (size_t i = 0; i < n; i++) {
-        if (!dropped && !p)
+        if (!dropped && (missing || moved_lately(m, en, p)))
             refer(m, d->losers[i].pack);
         else if (!same_place(en, &d->losers[i]))
             add_dead(m, &d->losers[i]);
@@ -255,7 +263,7 @@ static int pack_judge(const struct blob_info *i, void *arg)
     int rc = run_interrupted(m, d->e);
     if (rc == 0)
         rc = pack_lookup(m, i, &l, d->e);
-    if (rc < 0)
+    if (rc < 0 || l.gone)
         return rc;
     const bool doubtful = l.unknown || l.manifest || (l.unreadable && !(p->damage & PACK_KNOWN));
     if (doubtful && seen == INT64_MIN && now - i->mtime_ns < UNKNOWN_AGE_NS) {

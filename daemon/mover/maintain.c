@@ -140,7 +140,7 @@ struct sweep {
     struct content_reader *reader;
     uint64_t found, lost;
     int64_t watermark_s; /* entries deleted until then are to be dropped */
-    bool needed;         /* one of them is needed */
+    int64_t needed_s;    /* when the first of those that are needed was marked; INT64_MAX: none is */
     struct err *e;
 };
 
@@ -203,7 +203,7 @@ static int restore_content(struct sweep *w, const struct index_entry *en)
         *w->e = own;
         return (int)n;
     }
-    rc = session_put(w->s, w->scratch, &en->id, data, (size_t)n, en->compression, NULL, w->e);
+    rc = session_put(w->s, w->scratch, &en->id, data, (size_t)n, run_compression(en->compression), NULL, w->e);
     if (rc == 0)
         sum_add(&res->restored, en->packed);
     return rc;
@@ -316,8 +316,8 @@ static int drop_one(const struct index_entry *en, enum index_standing standing, 
     struct sweep *w = arg;
     if (standing != INDEX_WINNER || !en->deleted || en->time > w->watermark_s)
         return run_interrupted(w->m, w->e);
-    if (is_used(w, en))
-        w->needed = true;
+    if (is_used(w, en) && en->time < w->needed_s)
+        w->needed_s = en->time;
     sum_add(&w->m->ret->dropped, en->packed);
     return 0;
 }
@@ -327,7 +327,7 @@ static int drop(struct run *m, int64_t *late_s, struct err *e)
 {
     struct maintain_result *res = m->ret;
     struct index_set_stats is;
-    struct sweep w = {.m = m, .e = e};
+    struct sweep w = {.m = m, .e = e, .needed_s = INT64_MAX};
     int64_t safe =
         m->safety->two_collections ? maintenance_drop_time(m->schedule.doc, m->safety, m->task_ns) : m->task_ns;
     *late_s = INT64_MIN;
@@ -337,11 +337,15 @@ static int drop(struct run *m, int64_t *late_s, struct err *e)
         return rc;
     w.watermark_s = safe / NS_PER_S;
     rc = index_set_each_all(repo_index(m->r), drop_one, &w, e);
-    if (rc == 0 && w.needed && !m->o->dry_run) {
-        err_set(e, ERR_DAMAGE, EBADMSG,
-                "a content that snapshots need is marked deleted: nothing is dropped or deleted");
-        err_hint(e, "it could not be stored again because it cannot be read: see the warnings above, and verify");
-        rc = -EBADMSG;
+    if (rc == 0 && w.needed_s != INT64_MAX && !m->o->dry_run) {
+        /* It could not be stored again because it cannot be read: it stays listed, and what was marked later with it.
+         * What is wrong with it may yet be mended. */
+        w.watermark_s = w.needed_s - 1;
+        safe = w.watermark_s * NS_PER_S;
+        res->dropped = (struct maintain_sum){0};
+        if (w.watermark_s <= is.watermark)
+            return 0;
+        rc = index_set_each_all(repo_index(m->r), drop_one, &w, e);
     }
     if (rc < 0) {
         res->dropped = (struct maintain_sum){0};
@@ -465,6 +469,20 @@ static uint64_t collections(const json_t *schedule)
     return n;
 }
 
+/* Behind the deletion of packs, so that each run may do both: deleting has to wait for an hour after this. Where
+ * nothing was rewritten there is no record, and no wait. */
+static int rewrite(struct run *m, struct err *e)
+{
+    int rc = 0;
+    if (!m->o->unsafe && !maintenance_rewrite_due(m->schedule.doc))
+        return 0;
+    rc = run_rewrite(m, e);
+    if (rc == 0 && !m->ret->rewritten.n)
+        return 0;
+    rc = task_end(m, MAINT_REWRITE, rc, e);
+    return rc == 0 ? task_begin(m, e) : rc;
+}
+
 /* Frees space. */
 static int run_full(struct run *m, struct err *e)
 {
@@ -489,12 +507,17 @@ static int run_full(struct run *m, struct err *e)
     if (rc < 0)
         return rc;
 
+    /* Without delays what is rewritten comes first, so that the old packs are deleted in the same run. */
+    if (m->o->unsafe)
+        rc = rewrite(m, e);
     m->ret->delete_from_ns = maintenance_delete_time(m->schedule.doc, m->safety);
-    if (m->task_ns >= m->ret->delete_from_ns) {
+    if (rc == 0 && m->task_ns >= m->ret->delete_from_ns) {
         rc = run_delete(m, late_s, e);
         rc = task_end(m, MAINT_DELETE_BLOBS, rc, e);
     }
-    return rc;
+    if (rc == 0 && !m->o->unsafe)
+        rc = task_begin(m, e);
+    return rc == 0 && !m->o->unsafe ? rewrite(m, e) : rc;
 }
 
 static int run_tasks(struct run *m, struct err *e)
@@ -571,5 +594,11 @@ int maintain_run(struct repo *r, const struct maintain_opts *o, struct maintain_
     blobs_stop(repo_blobs(r), NULL);
     repo_memory(r, 0);
     ret->seconds = mono_s() - began;
+    if (rc == 0 && ret->damaged + ret->unreadable.n) {
+        err_set(e, ERR_DAMAGE, EBADMSG, "%" PRIu64 " contents that are needed cannot be read; all else was done",
+                ret->damaged + ret->unreadable.n);
+        err_hint(e, "they were left where they are: run verify to see which snapshots need them");
+        rc = -EBADMSG;
+    }
     return rc;
 }

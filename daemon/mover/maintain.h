@@ -40,14 +40,17 @@ struct maintain_result {
     int64_t waiting_since_ns;    /* when the last of them was marked */
     int64_t drop_from_ns;        /* when all that is marked can be dropped, by so many more runs: */
     unsigned drop_runs;
-    struct maintain_sum restored; /* contents marked deleted that a snapshot needs: stored again */
-    struct maintain_sum dropped;  /* contents dropped from the index by this run */
-    int64_t watermark_ns;         /* what was marked deleted until then is dropped; INT64_MIN: nothing */
-    uint64_t collections;         /* successful collections in the history, with this one */
-    struct maintain_sum packs;    /* all of them before the run, with their length */
-    struct maintain_sum deleted;  /* packs deleted by this run */
-    struct maintain_sum held;     /* packs that nothing needs, kept for now: */
-    struct maintain_sum fresh;    /* - too young */
+    struct maintain_sum restored;   /* contents marked deleted that a snapshot needs: stored again */
+    struct maintain_sum dropped;    /* contents dropped from the index by this run */
+    int64_t watermark_ns;           /* what was marked deleted until then is dropped; INT64_MIN: nothing */
+    uint64_t collections;           /* successful collections in the history, with this one */
+    struct maintain_sum packs;      /* all of them before the run, with their length */
+    struct maintain_sum deleted;    /* packs deleted by this run */
+    struct maintain_sum rewritten;  /* contents of short packs stored again in others, in a dry run: that would be */
+    uint64_t rewritten_packs;       /* the packs that contained them */
+    struct maintain_sum unreadable; /* contents of short packs that are damaged: left where they are */
+    struct maintain_sum held;       /* packs that nothing needs, kept for now: */
+    struct maintain_sum fresh;      /* - too young */
     int64_t fresh_until_ns;
     struct maintain_sum session; /* - of a session that may still be writing */
     int64_t session_until_ns;
@@ -66,7 +69,8 @@ struct maintain_result {
 /*
  * One run. ERR_PERMISSION (-EPERM): another client owns maintenance; ERR_FORMAT: a repository without
  * epochs; ERR_BUSY: another run, or with `unsafe` another writer; ERR_CLOCK; ERR_DAMAGE: something that snapshots may
- * need cannot be read, nothing was removed after that was found. *ret is filled in as far as the run went.
+ * need cannot be read, nothing was removed after that was found; or, if ret->damaged or ret->unreadable is not 0, the
+ * run was complete but for these. *ret is filled in as far as the run went.
  */
 int maintain_run(struct repo *r, const struct maintain_opts *o, struct maintain_result *ret, struct err *e);
 

@@ -132,7 +132,7 @@ int pack_table_add(struct pack_table *t, const char *name, uint64_t length, stru
     area_touch(&t->records, t->n * sizeof(struct pack_record));
     struct pack_record *r = record(t, t->n++);
     r->length = length;
-    r->dead = 0;
+    r->dead = r->live = 0;
     r->time_ns = 0;
     r->damage = 0;
     snprintf(r->name, sizeof r->name, "%s", name);

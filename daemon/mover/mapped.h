@@ -14,6 +14,7 @@
 struct pack_record {
     uint64_t length; /* bytes */
     uint64_t dead;   /* bytes that nothing needs, counted by the user */
+    uint64_t live;   /* bytes of contents that stand, counted by the user */
     int64_t time_ns; /* of the blob, if the user sets it */
     uint32_t damage; /* flags of the user */
     char name[116];  /* longer names are not recorded: pack_table_add() refuses them */

@@ -123,6 +123,60 @@ static void packs_are_split(void **state)
     place_free(p);
 }
 
+/* Suspended for days: other clients may have deleted what no index has. */
+static void old_packs_are_not_indexed(void **state)
+{
+    (void)state;
+    struct place *p = place_new(NULL);
+    struct session *s = begin(p->repo, 0);
+    assert_int_equal(put_range(s, 0, 3, MIB, &err), 3);
+    session_test_age(s, 47 * NS_PER_H);
+    assert_ok(session_flush(s, &err), &err);
+    assert_int_equal(put_range(s, 3, 3, MIB, &err), 3);
+    session_test_age(s, 49 * NS_PER_H);
+    assert_true(session_flush(s, &err) < 0);
+    assert_int_equal(err.cls, ERR_CLOCK);
+    assert_non_null(strstr(err.msg, "49 hours ago"));
+    session_free(s);
+    assert_int_equal(count_blobs(p->repo, "xn"), 1);
+    assert_ok(read_range(p->repo, 0, 3, MIB, &err), &err);
+    err = (struct err)ERR_INIT;
+    place_free(p);
+}
+
+/* Maintenance stores a content once more: the new place counts, what does not exist or is deleted is left alone. */
+static void put_again(void **state)
+{
+    (void)state;
+    struct place *p = place_new(NULL);
+    struct session *s = begin(p->repo, 0);
+    struct put_scratch *scratch;
+    struct put_result res;
+    struct content_id id;
+    struct index_entry first, now;
+    static const char text[] = "a content that is stored twice";
+    assert_ok(put_scratch_new(&scratch, p->repo, 0, 0, &err), &err);
+    assert_ok(session_put_bytes(s, scratch, 0, text, sizeof text, 0, &id, &err), &err);
+    assert_ok(session_flush(s, &err), &err);
+    assert_ok(index_set_find(repo_index(p->repo), &id, &first, &err), &err);
+    assert_ok(session_put_again(s, scratch, &id, text, sizeof text, 0, &res, &err), &err);
+    assert_false(res.existed);
+    assert_ok(session_flush(s, &err), &err);
+    assert_ok(index_set_find(repo_index(p->repo), &id, &now, &err), &err);
+    assert_string_not_equal(now.pack, first.pack);
+    assert_true(now.time > first.time);
+    assert_ok(session_delete_content(s, &id, &err), &err);
+    assert_ok(session_flush(s, &err), &err);
+    assert_ok(session_put_again(s, scratch, &id, text, sizeof text, 0, &res, &err), &err);
+    assert_true(res.existed);
+    id.hash[0] ^= 1;
+    assert_ok(session_put_again(s, scratch, &id, text, sizeof text, 0, &res, &err), &err);
+    assert_true(res.existed);
+    put_scratch_free(scratch);
+    session_free(s);
+    place_free(p);
+}
+
 static void order_of_writes(void **state)
 {
     (void)state;
@@ -761,6 +815,8 @@ int main(void)
         cmocka_unit_test(no_space_left),
         cmocka_unit_test(clock_is_checked),
         cmocka_unit_test(session_without_flush),
+        cmocka_unit_test(old_packs_are_not_indexed),
+        cmocka_unit_test(put_again),
         cmocka_unit_test(damage_is_told),
         cmocka_unit_test(moved_contents_are_found),
         cmocka_unit_test(format_is_kept_fresh),

@@ -1,0 +1,87 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# What is needed in packs that are nearly empty is stored again, together, and the old packs are deleted by a later run
+# (CF-40, CF-42): not within the hour in which others may still read there, whatever the run is killed at; what cannot be
+# read is left and named, and keeps nothing else from being done.
+. "$(dirname "$0")/../lib.sh"
+export SNAPFERRY_TEST_MAINTENANCE=1
+R=$WORK/repo
+m() { sf "$R" maintenance --full --node-name n1 "$@"; }
+age() { "$TOOLS/age_repository" "$R" "$WORK/password" "$1"; }
+packs() { find "$R/p" -type f | sort; }
+bytes() { find "$R/p" "$R/q" -type f -printf '%s\n' | awk '{ s += $1 } END { print s + 0 }'; }
+take() { sf "$R" backup "$WORK/$1" --as "$1@h:/v" --quiet; }
+entries() { "$TOOLS/index_entries" "$R" "$WORK/password"; }
+sf "$R" repo create --quiet --node-name n1 --splitter FIXED-128K --pack-size 10MiB
+for v in a b c; do random_file "$WORK/$v" 2500000 $((RANDOM + 1)) && take $v; done
+same "a pack for each backup" "$(packs | wc -l)" 3
+same "contents younger than two hours stay" "$(m --json | result rewrittenPacks)" 0
+age 3
+first=$(packs)
+before=$(entries | awk '$1 !~ /^[a-z]/ { print $1 }' | sort)
+same "what would be done" "$(m --dry-run --json | tail -n 1 | jq -c '[.rewritten.count > 60, .rewrittenPacks > 3]')" \
+    '[true,true]'
+cp -a "$R" "$WORK/short"
+
+# Killed: nothing of it counts, or all that is in the index does. Either way the old packs stay for an hour.
+for at in maintenance-rewriting maintenance-rewritten; do
+    expect "killed at $at" 137 -- env SNAPFERRY_CRASH_AT=$at "$SNAPFERRY" -r "$R" --password-file "$WORK/password" \
+        maintenance --full --node-name n1
+    check "whole, killed at $at" sf "$R" verify --quiet
+    [ $at = maintenance-rewritten ] || age 25
+done
+m --quiet
+same "the old packs are kept for those who read there" "$(comm -23 <(echo "$first") <(packs) | wc -l)" 0
+age 3
+m --quiet
+same "hours later they are deleted" "$(comm -12 <(echo "$first") <(packs) | wc -l)" 0
+check "whole without them" sf "$R" verify --quiet
+
+rm -rf "$R" && cp -a "$WORK/short" "$R"
+out=$(m)
+check "rewritten" grep -qE '^Rewritten +7\.2 MiB in [0-9]+ contents of [0-9]+ short packs' <<<"$out"
+same "in one pack more" "$(packs | wc -l)" 4
+same "the same contents" "$(entries | awk '$1 !~ /^[a-z]/ { print $1 }' | sort)" "$before"
+same "all of them there" "$(entries | awk '$1 !~ /^[a-z]/ { print $2 }' | sort -u | wc -l)" 1
+full=$(bytes)
+same "at once again: nothing is rewritten or deleted" \
+    "$(m --json | tail -n 1 | jq -c '[.rewrittenPacks, .deletedPacks.count]')" '[0,0]'
+age 25
+check "the next run deletes" m --quiet
+check "the old packs" [ "$(bytes)" -lt $((full - 7000000)) ]
+same "the new one stays as it is" "$(m --json | result rewrittenPacks)$(packs | wc -l)" 01
+for v in a b c; do
+    check "$v is restored" sf "$R" restore latest --as "$v@h:/v" "$WORK/out" --force --quiet
+    check "$v as it was" cmp "$WORK/$v" "$WORK/out"
+    rm -f "$WORK/out"
+done
+
+# What is left of a full pack gives its room back, although other contents in it were only marked deleted for a time.
+random_file "$WORK/d" 9000000 77
+take d
+openssl rand 7600000 | dd of="$WORK/d" bs=1M conv=notrunc status=none
+old=$(sf "$R" snapshot list --json | tail -n 1 | jq -r '.snapshots[] | select(.source.userName == "d") | .id')
+take d
+sf "$R" snapshot delete "$old" --quiet
+for _ in 1 2 3 4 5 6; do age 25 && m --quiet; done
+needed=$(entries | awk '$6 == "live" { s += $4 } END { print s }')
+check "of $(bytes) bytes $needed are needed" [ "$(bytes)" -lt $((needed + 500000)) ]
+check "it is restored" sf "$R" restore latest --as d@h:/v "$WORK/out" --quiet
+check "as it was" cmp "$WORK/d" "$WORK/out"
+
+# A damaged content: left, named, and all else is done.
+rm -rf "$R" && cp -a "$WORK/short" "$R"
+read -r id pack end _ < <(entries | awk '$1 !~ /^[a-z]/ { print $1, $2, $3; exit }')
+f=$R/${pack:0:1}/${pack:1:3}/${pack:4}.f
+touch -r "$f" "$WORK/time"
+printf 'damage' | dd of="$f" bs=1 seek=$((end - 5000)) conv=notrunc status=none
+touch -r "$WORK/time" "$f"
+expect "a content is damaged" 15 "cannot move a content .*$id.*1 contents of short packs cannot be read" -- sh -c \
+    "'$SNAPFERRY' -r '$R' --password-file '$WORK/password' maintenance --full --node-name n1 2>&1 | tr '\n' ' '; \
+     exit \${PIPESTATUS:-15}"
+same "the others were rewritten" "$(entries | grep -v '^[a-z]' | awk -v p="$pack" '$2 == p' | wc -l)" 1
+age 25
+expect "the next run" 15 'cannot be read; all else was done' -- m
+same "deletes what has become empty, and keeps that pack" \
+    "$(comm -12 <(echo "$first") <(packs))" "$f"
+finish
