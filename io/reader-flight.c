@@ -10,6 +10,8 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#define NBD_CANCEL_S 2
+
 static void piece_result(struct piece *p, int64_t res)
 {
     p->result = PIECE_BROKEN;
@@ -61,6 +63,8 @@ int reader_pool_start(struct reader *r)
     pthread_cond_init(&q->todo_cv, NULL);
     pthread_cond_init(&q->done_cv, NULL);
     q->todo_tail = &q->todo;
+    if (r->nbd)
+        return 0;
     unsigned n = r->depth < POOL_MAX ? r->depth : POOL_MAX;
     while (q->threads < n && pthread_create(&q->thread[q->threads], NULL, pool_main, r) == 0)
         q->threads++;
@@ -81,9 +85,39 @@ void reader_pool_stop(struct reader *r)
     pthread_mutex_destroy(&q->mu);
 }
 
+static void nbd_read_done(struct nbd_read *n, int64_t res)
+{
+    struct piece *p = n->arg;
+    struct pool *q = &p->reader->pool;
+    pthread_mutex_lock(&q->mu);
+    p->res = res;
+    p->next = q->done;
+    q->done = p;
+    pthread_cond_signal(&q->done_cv);
+    pthread_mutex_unlock(&q->mu);
+}
+
+/* As much of the piece as the server takes at once. */
+static void nbd_begin_read(struct reader *r, struct piece *p)
+{
+    p->reader = r;
+    p->nbd = (struct nbd_read){
+        .buf = r->mem + p->v % r->ring + p->got,
+        .len = (size_t)min64(p->len - p->got, nbd_link_facts(r->nbd)->max_block),
+        .pos = p->pos + p->got,
+        .done = nbd_read_done,
+        .arg = p,
+    };
+    nbd_link_read(r->nbd, &p->nbd);
+}
+
 void reader_begin_read(struct reader *r, struct piece *p)
 {
     r->reads++;
+    if (r->nbd) {
+        nbd_begin_read(r, p);
+        return;
+    }
     if (!r->uring_up) {
         struct pool *q = &r->pool;
         p->next = NULL;
@@ -110,7 +144,7 @@ void reader_begin_read(struct reader *r, struct piece *p)
     io_uring_sqe_set_data(sqe, p);
 }
 
-static void uring_result(struct reader *r, struct piece *p, int64_t res)
+static void flight_result(struct reader *r, struct piece *p, int64_t res)
 {
     if (r->fault.on_result)
         res = r->fault.on_result(r->fault.arg, p->pos + p->got, r->mem + p->v % r->ring + p->got, p->len - p->got, res);
@@ -126,8 +160,38 @@ static void uring_result(struct reader *r, struct piece *p, int64_t res)
     }
 }
 
+/* Waits for reads of an NBD export. After a cancel its server is not waited for long. */
+static void nbd_wait_reads(struct reader *r)
+{
+    struct pool *q = &r->pool;
+    struct timespec until;
+    unsigned waited = 0;
+    pthread_mutex_lock(&q->mu);
+    while (!q->done) {
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec++;
+        if (pthread_cond_timedwait(&q->done_cv, &q->mu, &until) == 0)
+            continue;
+        pthread_mutex_unlock(&q->mu);
+        if (reader_is_cancelled(r) && ++waited >= NBD_CANCEL_S)
+            nbd_link_abort(r->nbd);
+        pthread_mutex_lock(&q->mu);
+    }
+    struct piece *done = q->done;
+    q->done = NULL;
+    pthread_mutex_unlock(&q->mu);
+    for (struct piece *next; done; done = next) {
+        next = done->next;
+        flight_result(r, done, done->res);
+    }
+}
+
 int reader_wait_reads(struct reader *r, struct err *e)
 {
+    if (r->nbd) {
+        nbd_wait_reads(r);
+        return 0;
+    }
     if (!r->uring_up) {
         struct pool *q = &r->pool;
         pthread_mutex_lock(&q->mu);
@@ -151,7 +215,7 @@ int reader_wait_reads(struct reader *r, struct err *e)
         struct piece *p = io_uring_cqe_get_data(cqe);
         int64_t res = cqe->res;
         io_uring_cqe_seen(&r->uring, cqe);
-        uring_result(r, p, res);
+        flight_result(r, p, res);
     }
     return 0;
 }

@@ -50,11 +50,16 @@ int64_t reader_pread(struct reader *r, int fd, void *buf, size_t len, uint64_t p
 {
     ssize_t n;
     unsigned again = 0;
-    do {
-        struct iovec v = {buf, len};
-        n = preadv(fd, &v, 1, (off_t)pos);
-    } while (n < 0 && (errno == EINTR || (errno == EAGAIN && again++ < AGAIN_MAX)));
-    int64_t res = n < 0 ? -errno : n;
+    int64_t res;
+    if (r->nbd) {
+        res = nbd_link_pread(r->nbd, buf, len, pos);
+    } else {
+        do {
+            struct iovec v = {buf, len};
+            n = preadv(fd, &v, 1, (off_t)pos);
+        } while (n < 0 && (errno == EINTR || (errno == EAGAIN && again++ < AGAIN_MAX)));
+        res = n < 0 ? -errno : n;
+    }
     if (r->fault.on_result)
         res = r->fault.on_result(r->fault.arg, pos, buf, len, res);
     return res;

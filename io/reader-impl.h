@@ -6,6 +6,7 @@
 #ifndef SNAPFERRY_IO_READER_IMPL_H
 #define SNAPFERRY_IO_READER_IMPL_H
 
+#include "io/nbd-link.h"
 #include "io/reader-test.h"
 #include "io/reader.h"
 
@@ -41,6 +42,9 @@ struct piece {
     enum piece_state state;  /* the reader's thread only */
     enum piece_state result; /* next state, set by the thread that read */
     struct piece *next;      /* in the pool's queues */
+    struct nbd_read nbd;     /* of an NBD export */
+    int64_t res;
+    struct reader *reader;
 };
 
 struct hole {
@@ -53,7 +57,7 @@ struct skip {
     bool unread;       /* between two ranges to be read; else the middle of a hole */
 };
 
-/* Threads that call preadv if io_uring is not available. */
+/* Threads that call preadv if io_uring is not available; without threads, what the thread of an NBD link has read. */
 struct pool {
     pthread_mutex_t mu;
     pthread_cond_t todo_cv, done_cv;
@@ -89,6 +93,7 @@ struct reader {
     struct io_uring uring;
     bool uring_up, fixed, files_fixed; /* fixed: buffers are registered */
     struct pool pool;
+    struct nbd_link *nbd; /* the source is an NBD export: no io_uring, no descriptors; of the pool only its `done` */
     uint64_t bad_start, bad_end; /* a bad range that may continue in the next piece */
     int bad_sys;
     uint64_t reads, read_bytes;

@@ -209,7 +209,7 @@ static void publish_to(struct reader *r, uint64_t end)
     r->filled = end;
     r->st.read_bytes = r->read_bytes;
     r->st.reads = r->reads;
-    r->st.inflight_max = r->uring_up ? r->flying_max : 0;
+    r->st.inflight_max = r->uring_up || r->nbd ? r->flying_max : 0;
     pthread_cond_signal(&r->data_cv);
     pthread_mutex_unlock(&r->mu);
 }
@@ -343,10 +343,13 @@ static void *reader_main(void *arg)
     struct err e = ERR_INIT;
     int rc = 0;
     if (r->cursor < r->size) {
-        direct_open(r);
-        if (!r->use_direct)
+        if (!r->nbd)
+            direct_open(r);
+        if (!r->nbd && !r->use_direct)
             posix_fadvise(r->fd_plain, 0, 0, POSIX_FADV_SEQUENTIAL);
-        if (r->o.no_uring)
+        if (r->nbd)
+            ; /* its link has a thread */
+        else if (r->o.no_uring)
             reader_fallback(r, "no io_uring: disabled");
         else if ((rc = reader_uring_open(r)) < 0)
             reader_fallback(r, "no io_uring: %s", strerror(-rc));
@@ -479,6 +482,7 @@ int reader_new_faulty(struct reader **ret, struct source *s, const struct reader
     r->size = r->info->size;
     r->start = o->start;
     r->fd_plain = source_fd(s);
+    r->nbd = source_nbd(s);
     r->fd_direct = r->restore_flags = -1;
     r->cursor = r->filled = r->released = r->start;
     pthread_condattr_t ca;

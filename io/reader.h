@@ -67,7 +67,7 @@ struct reader_stats {
     uint64_t wait_ns;                  /* time the consumer waited for data: the device is the bottleneck */
     uint64_t full_ns;                  /* time the reader waited for space: the following stages are the bottleneck */
     uint64_t reads;                    /* number of requests */
-    unsigned inflight_max;             /* maximum in flight; 0: io_uring is not used */
+    unsigned inflight_max;             /* maximum in flight; 0: neither io_uring nor NBD is used */
     bool uring, direct, fixed_buffers; /* methods in use */
     char fallback[160];                /* why one is not used, "" if all are */
 };

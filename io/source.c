@@ -5,6 +5,7 @@
 #include "base/time.h"
 #include "io/blockdev.h"
 #include "io/changes.h"
+#include "io/nbd-link.h"
 
 #include <blkid.h>
 #include <ctype.h>
@@ -23,7 +24,8 @@
 
 struct source {
     struct source_info info;
-    int fd;
+    int fd;                          /* -1: an NBD export */
+    struct nbd_link *nbd;            /* NULL: a descriptor */
     const struct changes *allocated; /* NULL: not known */
 };
 
@@ -281,6 +283,97 @@ static int source_setup(struct source **ret, struct source *s, const char *id, s
     return 0;
 }
 
+/* ---- NBD ---- */
+
+static bool nbd_id(struct source_info *i, const struct nbd_uri *u)
+{
+    char host[sizeof u->host + sizeof u->port];
+    snprintf(host, sizeof host, "%s:%s", u->host, u->port);
+    snprintf(i->id_kind, sizeof i->id_kind, "nbd");
+    snprintf(i->id, sizeof i->id, "%s", u->socket[0] ? "/nbd-unix" : "/nbd/");
+    return (u->socket[0] ? id_append(i->id, sizeof i->id, u->socket, false)
+                         : id_append(i->id, sizeof i->id, host, true)) &&
+           id_append(i->id, sizeof i->id, "/", false) &&
+           (!u->export[0] || id_append(i->id, sizeof i->id, u->export, true));
+}
+
+/* Takes the connected socket. */
+static int nbd_setup(struct source **ret, int fd, const struct nbd_uri *u, const char *id, struct err *e)
+{
+    struct source *s = calloc(1, sizeof *s);
+    if (!s) {
+        close(fd);
+        return err_nomem(e);
+    }
+    struct source_info *i = &s->info;
+    s->fd = -1;
+    int rc = nbd_link_open(&s->nbd, fd, u, 0, e);
+    if (rc < 0) {
+        free(s);
+        return rc;
+    }
+    const struct nbd_facts *f = nbd_link_facts(s->nbd);
+    nbd_uri_text(u, i->path);
+    i->size = f->size;
+    i->sector = f->min_block > 512 ? f->min_block : 512;
+    i->is_block = i->is_nbd = true;
+    i->media = MEDIA_NETWORK;
+    i->depth = u->socket[0] ? 8 : default_depth(MEDIA_NETWORK); /* the latency of a Unix socket is that of the disk */
+    if (id) {
+        snprintf(i->id, sizeof i->id, "%s", id);
+        snprintf(i->id_kind, sizeof i->id_kind, "given");
+    } else if (!nbd_id(i, u)) {
+        source_free(s);
+        return err_set(e, ERR_USAGE, ENAMETOOLONG, "the address of the NBD export is too long for an id");
+    }
+    *ret = s;
+    return 0;
+}
+
+static int nbd_open(struct source **ret, const char *path, struct err *e)
+{
+    struct nbd_uri u;
+    int fd = -1, rc = nbd_uri_parse(&u, path, e);
+    if (rc == 0)
+        rc = nbd_dial(&u, &fd, e);
+    return rc < 0 ? rc : nbd_setup(ret, fd, &u, NULL, e);
+}
+
+static int nbd_from_socket(struct source **ret, int fd, const char *name, const char *id, struct err *e)
+{
+    struct nbd_uri u;
+    int rc = nbd_uri_parse(&u, name, e);
+    if (rc == 0)
+        return nbd_setup(ret, fd, &u, id, e);
+    close(fd);
+    return rc;
+}
+
+static int64_t nbd_pread_at(void *arg, void *buf, size_t len, uint64_t pos)
+{
+    struct source *s = arg;
+    return nbd_link_pread(s->nbd, buf, len, pos);
+}
+
+/* A server whose volume has become smaller than its export refuses what lies behind the new end, as if the medium were
+ * bad there. A bad medium has an end that can be read, except in the rarest case. */
+static int nbd_probe(struct source *s, source_pread_fn *read_at, void *arg, struct err *e)
+{
+    const struct source_info *i = &s->info;
+    CLEANUP_FREE void *buf = NULL;
+    const uint64_t unit = i->sector > 4096 ? i->sector : 4096, len = i->size < unit ? i->size : unit;
+    const uint64_t at = i->size ? (i->size - 1) / unit * unit : 0;
+    if (posix_memalign(&buf, 4096, unit) != 0)
+        return err_nomem(e);
+    const int64_t n = i->size ? read_at(arg, buf, (size_t)(i->size - at < len ? i->size - at : len), at) : 0;
+    int rc = nbd_link_check(s->nbd, e);
+    if (rc < 0 || n >= 0)
+        return rc;
+    err_set(e, ERR_SOURCE, (int)-n, "the last bytes of NBD export %s cannot be read", i->path);
+    return err_hint(e, "if the volume behind it has become smaller, export it again; bad-reads = map does not replace "
+                       "the end of an export by zeros");
+}
+
 static int open_error(const char *path, int sys, struct err *e)
 {
     switch (sys) {
@@ -297,6 +390,9 @@ static int open_error(const char *path, int sys, struct err *e)
 
 int source_from_fd(struct source **ret, int fd, const char *name, const char *id, struct err *e)
 {
+    struct stat st;
+    if (fstat(fd, &st) == 0 && S_ISSOCK(st.st_mode))
+        return nbd_from_socket(ret, fd, name, id, e);
     struct source *s = calloc(1, sizeof *s);
     if (!s) {
         close(fd);
@@ -313,6 +409,8 @@ int source_from_fd(struct source **ret, int fd, const char *name, const char *id
 int source_open(struct source **ret, const char *path, struct err *e)
 {
     struct stat st;
+    if (nbd_uri_is(path))
+        return nbd_open(ret, path, e);
     if (strlen(path) >= sizeof((struct source_info *)0)->path)
         return open_error("(a path of more than 4095 bytes)", ENAMETOOLONG, e);
     /* Only possible sources are opened: opening a FIFO blocks, opening a tape rewinds it. */
@@ -332,6 +430,7 @@ void source_free(struct source *s)
     if (!s)
         return;
     closep(&s->fd);
+    nbd_link_free(s->nbd);
     free(s);
 }
 
@@ -350,6 +449,11 @@ void source_set_allocated(struct source *s, const struct changes *c)
     s->allocated = c;
 }
 
+struct nbd_link *source_nbd(const struct source *s)
+{
+    return s->nbd;
+}
+
 int source_read(struct source *s, uint64_t pos, size_t len, void *buf, const uint8_t **ret, struct err *e)
 {
     const uint64_t unit = s->info.sector > 4096 ? s->info.sector : 4096;
@@ -357,7 +461,14 @@ int source_read(struct source *s, uint64_t pos, size_t len, void *buf, const uin
     uint8_t *p = buf;
     uint64_t at = from;
     while (at < pos + len) {
-        ssize_t n = pread(s->fd, p + (at - from), (size_t)(to - at), (off_t)at);
+        ssize_t n = s->nbd ? (ssize_t)nbd_link_pread(s->nbd, p + (at - from), (size_t)(to - at), at)
+                           : pread(s->fd, p + (at - from), (size_t)(to - at), (off_t)at);
+        if (s->nbd && n < 0) {
+            int rc = nbd_link_check(s->nbd, e);
+            if (rc < 0)
+                return rc;
+            errno = (int)-n;
+        }
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
@@ -418,6 +529,8 @@ int source_extent(struct source *s, uint64_t pos, struct extent *ret, struct err
     if (pos >= i->size)
         return err_set(e, ERR_GENERIC, EINVAL, "%s has no byte %" PRIu64, i->path, pos);
     *ret = (struct extent){pos, i->size - pos, false};
+    if (i->is_nbd)
+        return nbd_link_extent(s->nbd, pos, &ret->len, &ret->hole, e);
     if (s->allocated)
         extent_allocated(s, ret);
     if (i->is_block || s->allocated)
@@ -448,9 +561,9 @@ int source_extent(struct source *s, uint64_t pos, struct extent *ret, struct err
 int source_recheck(struct source *s, bool *grown, bool *changed, struct err *e)
 {
     const struct source_info *i = &s->info;
-    uint64_t now;
+    uint64_t now = i->size;
     struct stat st;
-    int rc = check_size(s, &now, e);
+    int rc = i->is_nbd ? nbd_link_check(s->nbd, e) : check_size(s, &now, e);
     if (rc < 0)
         return rc;
     if (grown)
@@ -482,6 +595,8 @@ static bool is_cow_snapshot(dev_t dev)
 int source_probe(struct source *s, source_pread_fn *read_at, void *arg, struct err *e)
 {
     const struct source_info *i = &s->info;
+    if (i->is_nbd)
+        return nbd_probe(s, read_at, arg, e);
     const uint64_t unit = i->sector > 4096 ? i->sector : 4096, last = i->size / unit ? i->size / unit - 1 : 0;
     const uint64_t at[] = {0, last * unit, last / 2 * unit};
     CLEANUP_FREE void *buf = NULL;
@@ -515,6 +630,8 @@ static int64_t probe_pread(void *arg, void *buf, size_t len, uint64_t pos)
 
 int source_readable(struct source *s, struct err *e)
 {
+    if (s->info.is_nbd)
+        return nbd_probe(s, nbd_pread_at, s, e);
     if (!s->info.is_block)
         return 0;
     const int flags = fcntl(s->fd, F_GETFL);

@@ -83,7 +83,8 @@ static int visit(struct snapshot *s, void *arg)
     return 0;
 }
 
-/* A name that the repository cannot hold gives way to the id. */
+/* A name that the repository cannot hold gives way to the id, and so does the address of an NBD export: stock clients
+ * make one slash of two. */
 static void name_new(const struct history *h, bool taken, struct snapshot_source *as)
 {
     char text[sizeof *as + 8];
@@ -91,7 +92,8 @@ static void name_new(const struct history *h, bool taken, struct snapshot_source
     struct snapshot_source s = *as;
     int n = (h->block || taken) && id[0] ? snprintf(s.path, sizeof s.path, "%s%s@%s", slash, h->name, id)
                                          : snprintf(s.path, sizeof s.path, "%s%s", slash, h->name);
-    if (n >= (int)sizeof s.path || snapshot_source_parse(&s, snapshot_source_text(&s, text, sizeof text), NULL) < 0)
+    if (n >= (int)sizeof s.path || (id[0] && strstr(s.path, "//")) ||
+        snapshot_source_parse(&s, snapshot_source_text(&s, text, sizeof text), NULL) < 0)
         snprintf(s.path, sizeof s.path, "/%s", id);
     memcpy(as->path, s.path, sizeof as->path);
 }

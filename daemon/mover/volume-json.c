@@ -112,7 +112,7 @@ json_t *volume_json_new(const struct volume_doc *v)
     json_t *o = json_object();
     int rc = json_object_set_new(o, "version", json_integer(1));
     rc |= json_object_set_new(o, "snapferry", json_string(SNAPFERRY_VERSION));
-    rc |= json_object_set_new(o, "driver", json_string(s->is_block ? "device" : "file"));
+    rc |= json_object_set_new(o, "driver", json_string(s->is_nbd ? "nbd" : s->is_block ? "device" : "file"));
     rc |= json_object_set_new(o, "source", source_object(s));
     rc |= json_object_set_new(o, "size", number(s->size));
     rc |= json_object_set_new(o, "sectorSize", number(s->sector));

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * nbd-link.h - a connection to one export of an NBD server
+ *
+ * A link has a thread that drives libnbd; any thread submits requests, many at a time. A server that does not answer a
+ * request for NBD_STALL_S, closes the connection, violates the protocol or refuses a request with anything but EIO
+ * ends the link: that request and all others fail with -ESHUTDOWN, and nbd_link_check() has the reason. Only EIO is an
+ * error of the medium: another request may succeed.
+ */
+#ifndef SNAPFERRY_IO_NBD_LINK_H
+#define SNAPFERRY_IO_NBD_LINK_H
+
+#include "io/nbd-uri.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct nbd_link;
+
+#define NBD_HANDSHAKE_S 30 /* for connecting, and again for the negotiation */
+#define NBD_STALL_S 60
+#define NBD_SPANS 16 /* pieces of an answer that are waiting for those between them */
+
+struct nbd_facts {
+    uint64_t size;      /* bytes, a multiple of min_block */
+    uint32_t min_block; /* a power of two: positions and lengths of requests are its multiples */
+    uint32_t max_block; /* bytes per request, a multiple of 4096 and of min_block */
+    bool read_only;     /* writes are refused */
+    bool allocation;    /* nbd_link_extent() knows holes */
+};
+
+/* A connected socket: Unix or TCP, with a time limit. Errors: ERR_NOT_FOUND (no such socket), ERR_PERMISSION,
+ * ERR_SOURCE. The descriptor is the caller's; it can be passed to another process. */
+int nbd_dial(const struct nbd_uri *u, int *fd, struct err *e);
+
+/* Negotiates with the server at the other end of `fd`, which becomes the link's also on failure. `stall_s` 0:
+ * NBD_STALL_S. ERR_NOT_FOUND: no such export; ERR_SOURCE; ERR_USAGE without libnbd. */
+int nbd_link_open(struct nbd_link **ret, int fd, const struct nbd_uri *u, unsigned stall_s, struct err *e);
+/* Ends the thread and the connection; requests in flight have failed then. NULL allowed. */
+void nbd_link_free(struct nbd_link *l);
+
+const struct nbd_facts *nbd_link_facts(const struct nbd_link *l);
+
+/* A read. The owner keeps it, and the buffer, until `done` was called, in the link's thread, with the number of bytes
+ * (all that was asked for) or a negative errno. */
+struct nbd_read {
+    void *buf;
+    size_t len; /* at most max_block */
+    uint64_t pos;
+    void (*done)(struct nbd_read *q, int64_t res);
+    void *arg;
+    /* The link's. */
+    struct nbd_link *link;
+    struct nbd_read *next;
+    struct nbd_span {
+        uint64_t from, to;
+    } got[NBD_SPANS]; /* what the server has sent */
+    unsigned n_got;
+    bool broken; /* it sent the same twice, or in too many pieces */
+};
+void nbd_link_read(struct nbd_link *l, struct nbd_read *q);
+/* The same, and waits. Any length; short only at the end of the export. Negative errno. */
+int64_t nbd_link_pread(struct nbd_link *l, void *buf, size_t len, uint64_t pos);
+
+/* The extent that begins at `pos`: *hole only if the server says that it reads as zeros (a hole alone may have
+ * anything in it). Without base:allocation all is data. Thread-safe. */
+int nbd_link_extent(struct nbd_link *l, uint64_t pos, uint64_t *len, bool *hole, struct err *e);
+
+/* 0: the link works as far as it is known. Otherwise why it has ended. */
+int nbd_link_check(struct nbd_link *l, struct err *e);
+/* Ends the link soon: what is in flight fails. Any thread. */
+void nbd_link_abort(struct nbd_link *l);
+
+/* Calls fn for each export that the server at `u` (its export is ignored) lists. A value other than 0 ends the walk and
+ * is returned. ERR_SOURCE, as nbd_dial(). */
+typedef int nbd_export_fn(const char *name, void *arg);
+int nbd_each_export(const struct nbd_uri *u, nbd_export_fn *fn, void *arg, struct err *e);
+/* Asks for the size of an export without opening it. */
+int nbd_export_facts(const struct nbd_uri *u, struct nbd_facts *ret, struct err *e);
+
+#endif
