@@ -33,6 +33,8 @@
 #define ERR_BYTES_MAX (64u << 20) /* beyond this it is a flood */
 #define DIE_MS 5000               /* how long SIGKILL may take */
 #define DRAIN_MS 1000             /* how long output may stay open after the end */
+#define SINK_PIECE (1u << 20)
+#define SINK_DRAIN_MS 60000 /* the same where each byte counts */
 
 static const char *const default_env[] = {"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
                                           "LANG=C.UTF-8", NULL};
@@ -52,7 +54,9 @@ struct run {
     size_t line_len, tail_len;
     unsigned lines;
     uint64_t err_bytes;
-    int exec_errno, sink_rc;
+    int exec_errno;
+    int sink_rc;
+    struct err sink_err;
     bool gone, timed_out, out_flood, err_flood, no_memory;
 };
 
@@ -95,6 +99,8 @@ static int make_pipes(struct run *r, struct err *e)
     int rc = make_input(r, e);
     if (rc == 0)
         rc = make_pipe(&r->out, &r->out_child, r, e);
+    if (rc == 0 && r->p->sink)
+        (void)fcntl(r->out, F_SETPIPE_SZ, SINK_PIECE); /* the default serves too */
     if (rc == 0)
         rc = make_pipe(&r->err, &r->err_child, r, e);
     if (rc == 0)
@@ -173,27 +179,26 @@ static void kill_all(struct run *r)
     close_fd(&r->guard);
 }
 
-static void read_out_to_sink(struct run *r)
+static void read_sink(struct run *r)
 {
-    char part[16384];
-    ssize_t n = read(r->out, part, sizeof part);
-    if (n <= 0) {
-        if (n == 0 || (errno != EAGAIN && errno != EINTR))
-            close_fd(&r->out);
+    if (!r->buf && !(r->buf = malloc(SINK_PIECE))) {
+        r->no_memory = true;
+        close_fd(&r->out);
         return;
     }
-    r->len += (size_t)n;
-    r->out_flood = r->len > r->max;
-    if (!r->out_flood)
-        r->sink_rc = r->p->sink(part, (size_t)n, r->p->sink_arg);
-    if (r->out_flood || r->sink_rc < 0)
+    ssize_t n = read(r->out, r->buf, SINK_PIECE);
+    r->len += n > 0 ? (size_t)n : 0;
+    r->out_flood = r->p->out_max && r->len > r->p->out_max;
+    if (n > 0 && !r->out_flood)
+        r->sink_rc = r->p->sink(r->buf, (size_t)n, r->p->sink_arg, &r->sink_err);
+    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR) || r->sink_rc || r->out_flood)
         close_fd(&r->out);
 }
 
 static void read_out(struct run *r)
 {
     if (r->p->sink) {
-        read_out_to_sink(r);
+        read_sink(r);
         return;
     }
     if (r->len == r->cap) {
@@ -304,7 +309,7 @@ static void poll_once(struct run *r, int64_t until)
 
 static bool output_refused(const struct run *r)
 {
-    return r->out_flood || r->err_flood || r->no_memory || r->sink_rc < 0;
+    return r->out_flood || r->err_flood || r->no_memory || r->sink_rc;
 }
 
 /* Until the program has ended, and all its output was read; what remains of its group is then killed. */
@@ -326,7 +331,7 @@ static void program_watch(struct run *r)
     } else {
         kill(-r->process.pid, SIGKILL);
     }
-    for (int64_t end = mono_ns() / NS_PER_MS + DRAIN_MS;
+    for (int64_t end = mono_ns() / NS_PER_MS + (r->p->sink ? SINK_DRAIN_MS : DRAIN_MS);
          (r->out >= 0 || r->err >= 0 || r->process.report >= 0) && !output_refused(r);) {
         if (mono_ns() / NS_PER_MS >= end)
             break;
@@ -399,8 +404,11 @@ static int program_result(struct run *r, bool reaped, const siginfo_t *si, int *
     }
     if (r->no_memory)
         return err_nomem(e);
-    if (r->sink_rc < 0)
-        return err_set(e, ERR_GENERIC, -r->sink_rc, "%s: the output of %s cannot be used", r->label, prog);
+    if (r->sink_rc) {
+        if (e)
+            *e = r->sink_err;
+        return r->sink_rc;
+    }
     if (r->out_flood)
         return err_set(e, ERR_GENERIC, EFBIG, "%s: %s wrote more than %zu bytes and was killed", r->label, prog,
                        r->max);
@@ -477,7 +485,7 @@ int program_run(const struct program *p, char **out, size_t *out_len, int *statu
         bool reaped = program_reap(&r, &si);
         rc = program_result(&r, reaped, &si, status, e);
     }
-    if (rc == 0 && out) {
+    if (rc == 0 && out && !p->sink) {
         *out = r.buf ? take_ptr(&r.buf) : calloc(1, 1);
         if (!*out)
             rc = err_nomem(e);

@@ -34,9 +34,9 @@ struct program {
     const char *input;
     size_t input_len;
     size_t out_max; /* 0: 1 MiB */
-    /* Standard output is given to this as it comes, and is not kept (`out` must be NULL); out_max holds for all of it.
-     * Negative: enough of it, the program is killed and program_run() returns that value, with a general error. */
-    int (*sink)(const char *part, size_t len, void *arg);
+    /* Gets standard output in pieces, as it comes, instead of `out`; out_max 0: of any length. Not 0: the program is
+     * killed, and that and its error are returned. */
+    int (*sink)(const void *p, size_t n, void *arg, struct err *e);
     void *sink_arg;
     unsigned timeout_s;
     bool finish; /* never killed: by its deadline (an error is returned, it goes on) nor with its caller; for programs

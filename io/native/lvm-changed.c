@@ -33,35 +33,25 @@ static const char dmsetup[] = "/usr/sbin/dmsetup";
 
 /* ---- the programs ---- */
 
-struct printing {
-    struct thin_parser *parser;
-    struct err *e;
-};
-
-static int print_feed(const char *part, size_t len, void *arg)
+static int print_feed(const void *part, size_t len, void *parser, struct err *e)
 {
-    struct printing *p = arg;
-    return thin_parser_feed(p->parser, part, len, p->e);
+    return thin_parser_feed(parser, part, len, e);
 }
 
 static int print_read(const char *const *argv, const struct thin_wanted *w, struct thin_device *ret, struct err *e)
 {
     struct thin_parser *parser CLEANUP(thin_parser_freep) = NULL;
-    struct err malformed = ERR_INIT;
     int rc = thin_parser_new(&parser, w, e);
     if (rc < 0)
         return rc;
-    struct printing into = {parser, &malformed};
     const struct program p = {.argv = (char *const *)(uintptr_t)argv,
                               .env = lvm_environment,
                               .label = strrchr(argv[0], '/') + 1,
                               .out_max = PRINT_MAX,
                               .sink = print_feed,
-                              .sink_arg = &into,
+                              .sink_arg = parser,
                               .timeout_s = PRINT_SECONDS};
     rc = program_run(&p, NULL, NULL, NULL, e);
-    if (rc < 0 && malformed.cls && e)
-        *e = malformed;
     return rc < 0 ? rc : thin_parser_end(parser, ret, e);
 }
 

@@ -97,42 +97,6 @@ static struct got run_script(const char *text)
     return run((struct program){.argv = argv});
 }
 
-struct taken {
-    size_t bytes, calls;
-    char last;
-    int refuse; /* at this call */
-};
-
-static int take(const char *part, size_t len, void *arg)
-{
-    struct taken *t = arg;
-    t->bytes += len;
-    t->last = part[len - 1];
-    return ++t->calls == (size_t)t->refuse ? -EBADMSG : 0;
-}
-
-/* Output that is used as it comes: of any length up to the limit, in constant memory. */
-static void output_as_it_comes(void **state)
-{
-    (void)state;
-    struct taken t = {.calls = 0};
-    char *argv[] = {(char *)script("sink", "head -c 3000000 /dev/zero | tr '\\0' x; echo"), NULL};
-    struct program p = {
-        .argv = argv, .label = "sink", .timeout_s = 20, .out_max = 4000000, .sink = take, .sink_arg = &t};
-    struct err e = ERR_INIT;
-    assert_int_equal(program_run(&p, NULL, NULL, NULL, &e), 0);
-    assert_true(t.bytes == 3000001 && t.calls > 100 && t.last == '\n');
-    p.out_max = 1000000;
-    assert_int_equal(program_run(&p, NULL, NULL, NULL, &e), -EFBIG);
-    /* Refused: the program is ended, and not waited for. */
-    char *endless[] = {(char *)script("endless", "yes"), NULL};
-    t = (struct taken){.refuse = 3};
-    p.argv = endless;
-    p.out_max = SIZE_MAX / 2;
-    assert_int_equal(program_run(&p, NULL, NULL, NULL, &e), -EBADMSG);
-    assert_true(t.calls == 3 && strstr(e.msg, "the output of") != NULL);
-}
-
 static unsigned open_fds(void)
 {
     unsigned n = 0;
@@ -282,6 +246,37 @@ static void test_flood(void **state)
     assert_int_equal(err.rc, -EFBIG);
     assert_in_range(lines, 1000, 2001);
     assert_non_null(strstr(err.e.msg, "flooded"));
+}
+
+struct taking {
+    uint64_t bytes, sum, give_up_at;
+};
+
+static int take_piece(const void *p, size_t n, void *arg, struct err *e)
+{
+    struct taking *t = arg;
+    for (size_t i = 0; i < n; i++)
+        t->sum += ((const uint8_t *)p)[i];
+    t->bytes += n;
+    return t->give_up_at && t->bytes > t->give_up_at ? err_set(e, ERR_DAMAGE, EBADMSG, "no more of it") : 0;
+}
+
+/* Output of any length, in pieces, up to the last byte. */
+static void test_sink(void **state)
+{
+    (void)state;
+    struct taking t = {0, 0, 0};
+    char *argv[] = {(char *)script("s", "head -c 20000001 /dev/zero | tr '\\0' '\\1'; exit 3"), NULL};
+    GOT all = run((struct program){.argv = argv, .sink = take_piece, .sink_arg = &t});
+    assert_true(all.rc == 0 && all.status == 3 && !all.out && t.bytes == 20000001 && t.sum == t.bytes);
+    t = (struct taking){0, 0, 5000000};
+    char *endless[] = {(char *)script("s", "yes"), NULL};
+    GOT some = run((struct program){.argv = endless, .sink = take_piece, .sink_arg = &t});
+    assert_true(some.rc == -EBADMSG && some.e.cls == ERR_DAMAGE && t.bytes < 10000000);
+    assert_string_equal(some.e.msg, "no more of it");
+    t = (struct taking){0, 0, 0};
+    GOT limited = run((struct program){.argv = endless, .sink = take_piece, .sink_arg = &t, .out_max = 3000000});
+    assert_true(limited.rc == -EFBIG && t.bytes <= 3000000);
 }
 
 static void test_long_line(void **state)
@@ -564,13 +559,13 @@ int main(int argc, char **argv)
     if (argc > 1 && !strcmp(argv[1], PROGRAM_RUN_OPTION))
         return program_run_main(argc, argv);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(output_as_it_comes),
         cmocka_unit_test(test_output_input_status),
         cmocka_unit_test(test_environment),
         cmocka_unit_test(test_what_it_inherits),
         cmocka_unit_test(test_user),
         cmocka_unit_test(test_large_both_ways),
         cmocka_unit_test(test_flood),
+        cmocka_unit_test(test_sink),
         cmocka_unit_test(test_long_line),
         cmocka_unit_test(test_timeout_kills_the_group),
         cmocka_unit_test(test_leftovers),
