@@ -297,15 +297,20 @@ static bool is_lvm(const char *driver)
     return !strcmp(driver, "lvm-thin") || !strcmp(driver, "lvm");
 }
 
+static bool is_zfs(const char *driver)
+{
+    return !strcmp(driver, "zfs");
+}
+
 static bool names_paths(const char *driver)
 {
-    return !strcmp(driver, "reflink") || !strcmp(driver, "device") || is_lvm(driver);
+    return !strcmp(driver, "reflink") || !strcmp(driver, "device") || is_lvm(driver) || is_zfs(driver);
 }
 
 /* What drivers say of their volumes besides the name. */
 static const struct {
     const char *driver, *kinds[4];
-} labels[] = {{"lvm-thin", {"vg:", "pool:", "tag:"}}, {"lvm", {"vg:", "tag:"}}};
+} labels[] = {{"lvm-thin", {"vg:", "pool:", "tag:"}}, {"lvm", {"vg:", "tag:"}}, {"zfs", {"dataset:", "pool:", "tag:"}}};
 
 /* Whether the driver (NULL: any) has labels of that kind. */
 static bool label_known(const char *driver, const char *word)
@@ -328,6 +333,13 @@ static void check_class_word(struct cfg *c, const struct section *s, const struc
                                              : "a volume group is vg:NAME, a tag of a volume tag:NAME",
                        "match: volumes of driver %s are paths, vg:, %stag:, not \"%s\"", driver,
                        strcmp(driver, "lvm") ? "pool: or " : "or ", word);
+    else if (is_zfs(driver))
+        complain_value(c, CFG_ERROR, s, v,
+                       strchr(word, '/') ? "by its name a volume is dataset:POOL/PATH"
+                                         : "a pool is pool:NAME, a user property tag:NAME",
+                       "match: volumes of driver zfs are paths (/dev/zvol/POOL/PATH), dataset:, pool: or tag:, not "
+                       "\"%s\"",
+                       word);
     else
         complain_value(c, CFG_ERROR, s, v, NULL, "match: volumes of driver %s are absolute paths, not \"%s\"", driver,
                        word);
@@ -371,7 +383,7 @@ static void check_class_patterns(struct cfg *c, unsigned i)
                                    "match: \"%s\" already belongs to [storage-class \"%s\"]", *w,
                                    c->classes[o].pub.name);
     }
-    if (paths && !is_lvm(k->driver) && k->target[0] && k->target[0] != '/')
+    if (paths && !is_lvm(k->driver) && !is_zfs(k->driver) && k->target[0] && k->target[0] != '/')
         complain_value(c, CFG_ERROR, s, section_value(s, "target"), NULL,
                        "target of driver %s must be an absolute path, not \"%s\"", k->driver, k->target);
 }

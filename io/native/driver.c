@@ -5,8 +5,8 @@
 #include <errno.h>
 #include <string.h>
 
-static const struct driver *const drivers[] = {&driver_reflink, &driver_device, &driver_lvm_thin, &driver_lvm,
-                                               &driver_plugin};
+static const struct driver *const drivers[] = {&driver_reflink, &driver_device, &driver_lvm_thin,
+                                               &driver_lvm,     &driver_zfs,    &driver_plugin};
 #define PLUGIN_PREFIX "plugin:"
 
 const struct driver *driver_at(unsigned i)
@@ -28,7 +28,7 @@ const struct driver *driver_by_name(const char *name)
 
 bool driver_known_elsewhere(const char *name)
 {
-    static const char *const known[] = {"zfs", "rbd"};
+    static const char *const known[] = {"rbd"};
     for (size_t i = 0; name && i < sizeof known / sizeof known[0]; i++)
         if (strcmp(known[i], name) == 0)
             return true;

@@ -24,6 +24,16 @@ cp examples/snapferry.ini "$WORK/s3/" && cp examples/s3.ini "$WORK/s3/conf.d/"
 "$SNAPFERRY" check-config --config-dir "$WORK/s3" >"$WORK/out" 2>&1
 same "the example of S3 has no errors" "$(grep ' error: ' "$WORK/out")" ""
 check "but its file of keys is missed" grep -q 's3.ini:[0-9]*: warning: .*s3-keys' "$WORK/out"
+mkdir -p "$WORK/zfs/conf.d"
+cp examples/snapferry.ini "$WORK/zfs/" && cp examples/zfs.ini "$WORK/zfs/conf.d/"
+"$SNAPFERRY" check-config --config-dir "$WORK/zfs" >"$WORK/out" 2>&1
+same "the example of ZFS has no errors" "$(grep ' error: ' "$WORK/out" | grep -v 'install OpenZFS')" ""
+if [ -x /usr/sbin/zfs ]; then
+    check "and was read" grep -qE 'match +/dev/zvol/tank/vm' "$WORK/out"
+else
+    check "without zfs it is refused, with file and line" \
+        grep -qE 'zfs\.ini:[0-9]+: error: storage class "zvols": cannot run /usr/sbin/zfs.*' "$WORK/out"
+fi
 COLUMNS=80 conf >"$WORK/out" 2>&1
 check "no escape sequences but on a terminal" sh -c "! grep -q \$'\033' $WORK/out"
 same "80 columns are enough" "$(awk 'length > 80 && !/\// { n++ } END { print n + 0 }' "$WORK/out")" 0
@@ -104,8 +114,8 @@ expect "a prefix that is a path" 2 'a key does not begin with a slash' -- conf
 rm "$C/conf.d/70.ini"
 
 # A class whose driver this build lacks.
-printf '[storage-class "gold"]\ndriver = zfs\nmatch = tank/*\n' >"$C/conf.d/70.ini"
-expect "a driver that this build lacks: a warning" 0 'this build has no driver zfs' -- conf
+printf '[storage-class "gold"]\ndriver = rbd\nmatch = tank/*\n' >"$C/conf.d/70.ini"
+expect "a driver that this build lacks: a warning" 0 'this build has no driver rbd' -- conf
 rm "$C/conf.d/70.ini"
 
 # What lies in conf.d and is not read.

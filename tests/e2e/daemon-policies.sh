@@ -90,7 +90,7 @@ expect "an unknown class is refused with file:line" 2 '50-own.ini:4' -- "$SNAPFE
 expect "reload refuses it too" 2 'no-such-class' -- ask reload --wait
 same "status says so" "$(askj status | jq -r .config.ok)" false
 config_add elsewhere "[storage-class \"pool\"]
-driver = zfs
+driver = rbd
 match ="
 config_class own "$WORK/xfs" 'backup-storage-class = pool'
 check "a class whose driver is not built in: a warning" ask reload --wait --quiet

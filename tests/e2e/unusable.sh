@@ -80,10 +80,10 @@ fine "it is back"
 
 # ---- classes and jobs ----
 config_add 60-lv '[storage-class "lv"]
-driver = zfs
+driver = rbd
 match = tank/*'
 check "a reload with a class that has no driver here" ask reload --wait --quiet
-becomes "a driver that this build lacks" '^error storage class "lv" cannot be used: this build has no driver zfs' \
+becomes "a driver that this build lacks" '^error storage class "lv" cannot be used: this build has no driver rbd' \
     config_warnings 1
 config_add 61-job "[job \"lost\"]
 volumes = class:lv

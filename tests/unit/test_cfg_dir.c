@@ -737,6 +737,8 @@ static void labels_that_no_driver_has(void **state)
     } cases[] = {{"lvm-thin", "tags:db", "paths, vg:, pool: or tag:, not \"tags:db\""},
                  {"lvm-thin", "db", "paths, vg:, pool: or tag:, not \"db\""},
                  {"lvm", "pool:vg0/a", "paths, vg:, or tag:, not \"pool:vg0/a\""},
+                 {"zfs", "tank/vm/*", "dataset:, pool: or tag:, not \"tank/vm/*\""},
+                 {"zfs", "vg:tank", "dataset:, pool: or tag:, not \"vg:tank\""},
                  {"reflink", "tag:db", "absolute paths, not \"tag:db\""}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[400];

@@ -1,0 +1,538 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The driver zfs without ZFS: real output of zfs get and zpool get, owner tags, holds, names, a real send stream, and
+ * the sentences of its errors. The rest is tests/vm/14-zfs.sh. */
+#include "tests/unit/test.h"
+
+#include "io/native/zfs-stream.h"
+#include "io/native/zfs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <sys/stat.h>
+
+static char dir[] = "/tmp/snapferry-zfs-XXXXXX";
+#define ALIAS "11111111-2222-4333-8444-555555555555"
+
+static int setup(void **state)
+{
+    (void)state;
+    setenv("SNAPFERRY_NO_SYSTEMD", "1", 1);
+    return mkdtemp(dir) && chmod(dir, 0755) == 0 ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    char path[300];
+    (void)state;
+    snprintf(path, sizeof path, "%s/zfs", dir);
+    unlink(path);
+    return rmdir(dir);
+}
+
+static char *fixture(const char *name, size_t *len)
+{
+    FILE *f = fopen(fixture_path(name), "r");
+    assert_non_null(f);
+    char *text = calloc(1, 65536);
+    *len = fread(text, 1, 65535, f);
+    fclose(f);
+    assert_true(*len > 100);
+    return text;
+}
+
+static struct zfs_report real_report(void)
+{
+    struct zfs_report r;
+    struct err e = ERR_INIT;
+    size_t len;
+    assert_int_equal(zfs_report_parse(&r, fixture("zfs/get", &len), &e), 0);
+    return r;
+}
+
+/* ---- reports ---- */
+
+static void a_real_report(void **state)
+{
+    (void)state;
+    struct zfs_report r = real_report();
+    assert_int_equal(r.n, 4);
+    const struct zfs_row *v = zfs_find(&r, "tank/vm/d1"), *s = zfs_find(&r, "tank/vm/d1@s1");
+    const struct zfs_row *c = zfs_find(&r, "tank/vm/c1");
+    assert_true(v && s && c && !zfs_find(&r, "tank/vm") && !v->snapshot && s->snapshot);
+    assert_true(v->guid == 10282077169542838889u && v->size == 32 << 20 && v->block == 16384 && !v->reserved);
+    assert_true(v->referenced == 3160064 && v->used == 4257792 && v->txg == 10 && !v->owner[0] && !v->origin[0]);
+    assert_string_equal(v->snapdev, "hidden");
+    assert_string_equal(v->snapdev_from, "default");
+    assert_true(s->guid == 10004321963652763769u && s->users == 1 && s->size == 32 << 20 && s->used == 1214464);
+    assert_string_equal(s->owner, "[{\"a\":1}]");
+    assert_string_equal(c->origin, "tank/vm/d1@s2");
+    assert_string_equal(zfs_find(&r, "tank/vm/d1@s2")->clones, "tank/vm/c1");
+    assert_true(zfs_volume_guid(&r, "tank/vm/d1@s1") == v->guid && zfs_volume_guid(&r, "tank/other@x") == 0);
+    zfs_report_free(&r);
+}
+
+/* What is missing, changed or twice is an error and never a guess. */
+static void reports_are_read_strictly(void **state)
+{
+    (void)state;
+    size_t len;
+    char *text = fixture("zfs/get", &len);
+    for (size_t n = 1; n < len; n += n < 700 ? 1 : 13) {
+        struct zfs_report r = ZFS_REPORT_INIT;
+        struct err e = ERR_INIT;
+        int rc = zfs_report_parse(&r, strndup(text, n), &e);
+        /* Cut between two objects it is a shorter report. */
+        if (rc == 0)
+            assert_true(text[n - 1] == '\n' && n < len && r.n < 4);
+        else
+            assert_true(e.cls == ERR_GENERIC && strstr(e.msg, "cannot read what zfs get reports"));
+        zfs_report_free(&r);
+    }
+    free(text);
+    static const struct {
+        const char *from, *to, *says;
+    } cases[] = {
+        {"guid\t-\t10282077169542838889", "guid\t-\t-1", "guid is not a number"},
+        {"guid\t-\t10282077169542838889", "guid\t-\t0", "has no guid"},
+        {"volsize\tlocal\t33554432\ntank/vm/d1\tvolblock", "volsize\tlocal\t32M\ntank/vm/d1\tvolblock",
+         "volsize is not a number"},
+        {"tank/vm/d1\tcreatetxg", "tank/vm/d2\tcreatetxg", "not what was asked for"},
+        {"tank/vm/d1\tcreatetxg", "tank/vm/d1\ttxg", "not what was asked for"},
+        {"tank/vm/d1\tcreatetxg\t-", "tank/vm/d1\tcreatetxg ", "not complete"},
+        {"[{\"a\":1}]", "x\ntank/vm/d1\tsnapferry:owner\tlocal\tforged", "not what was asked for"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct zfs_report r;
+        struct err e = ERR_INIT;
+        text = fixture("zfs/get", &len);
+        char *at = strstr(text, cases[i].from), *changed = calloc(1, len + 200);
+        assert_non_null(at);
+        snprintf(changed, len + 200, "%.*s%s%s", (int)(at - text), text, cases[i].to, at + strlen(cases[i].from));
+        assert_true(zfs_report_parse(&r, changed, &e) < 0);
+        if (!strstr(e.msg, cases[i].says))
+            fail_msg("case %zu: %s", i, e.msg);
+        free(text);
+    }
+    struct zfs_report r;
+    struct err e = ERR_INIT;
+    text = fixture("zfs/get", &len);
+    char *twice = calloc(2, len + 1);
+    snprintf(twice, 2 * len + 1, "%s%s", text, text);
+    free(text);
+    assert_true(zfs_report_parse(&r, twice, &e) < 0 && strstr(e.msg, "twice"));
+}
+
+static void a_real_pool(void **state)
+{
+    (void)state;
+    struct zfs_pool p;
+    size_t len;
+    char *text = fixture("zfs/pool", &len);
+    assert_int_equal(zfs_pool_parse(&p, text, NULL), 0);
+    assert_true(p.guid == 14735839334937578500u && p.size == 1342177280 && p.allocated == 4502528 && !p.read_only);
+    assert_string_equal(p.name, "tank");
+    for (size_t n = 0; n < len; n++) {
+        struct err e = ERR_INIT;
+        char *part = strndup(text, n);
+        assert_true(zfs_pool_parse(&p, part, &e) < 0 && e.cls == ERR_GENERIC);
+        free(part);
+    }
+    free(text);
+    static const struct {
+        const char *health;
+        uint64_t size, allocated;
+        bool read_only;
+        enum err_class cls;
+        const char *says;
+    } cases[] = {{"ONLINE", 100, 94, false, ERR_NONE, ""},
+                 {"DEGRADED", 100, 10, false, ERR_NONE, ""},
+                 {"ONLINE", 1000, 951, false, ERR_NO_SPACE, "pool tank is 95.1 % full"},
+                 {"ONLINE", 100, 1, true, ERR_PERMISSION, "imported read-only"},
+                 {"SUSPENDED", 100, 1, false, ERR_SOURCE, "pool tank is SUSPENDED"},
+                 {"FAULTED", 0, 0, false, ERR_SOURCE, "pool tank is FAULTED"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct err e = ERR_INIT;
+        p = (struct zfs_pool){
+            .name = "tank", .size = cases[i].size, .allocated = cases[i].allocated, .read_only = cases[i].read_only};
+        snprintf(p.health, sizeof p.health, "%s", cases[i].health);
+        int rc = zfs_pool_check(&p, "cannot do it", &e);
+        assert_true((rc < 0) == (cases[i].cls != ERR_NONE) && e.cls == cases[i].cls && strstr(e.msg, cases[i].says));
+    }
+}
+
+/* ---- labels ---- */
+
+struct gathered {
+    unsigned n;
+    char text[400];
+};
+
+static int gather(const char *name, const char *labels, bool full, void *arg)
+{
+    struct gathered *g = arg;
+    const size_t n = strlen(g->text);
+    g->n++;
+    snprintf(g->text + n, sizeof g->text - n, "%s=[%s]%s ", name, labels, full ? " full" : "");
+    return 0;
+}
+
+static void labels_of_volumes(void **state)
+{
+    (void)state;
+    struct gathered g = {0, ""};
+    size_t len;
+    char *text = fixture("zfs/labels", &len);
+    assert_int_equal(zfs_labels_parse(text, gather, &g, NULL), 0);
+    assert_string_equal(g.text, "tank/vm/c1=[tag:com.example:backup=yes] "
+                                "tank/vm/d1=[tag:db tag:web tag:com.example:backup=yes] ");
+    free(text);
+    g = (struct gathered){0, ""};
+    text = strdup(
+        "t/a\tx:y\tlocal\tone\nrest of a value\n\nt/a\tx:blank\tlocal\ttwo words\nt/a\tsnapferry:owner\tlocal\tz\n"
+        "t/b\tsnapferry:tag\tinherited from t\ta,b  c\n");
+    assert_int_equal(zfs_labels_parse(text, gather, &g, NULL), 0);
+    assert_string_equal(g.text, "t/a=[tag:x:y=one] t/b=[tag:a tag:b tag:c] ");
+    free(text);
+    /* A value with line ends that has a line of another volume in it. */
+    struct err e = ERR_INIT;
+    text = strdup("t/a\tx:y\tlocal\tone\nt/b\tx:y\tlocal\tforged\nt/a\tx:z\tlocal\tthree\nt/b\tx:y\tlocal\ttrue\n");
+    assert_true(zfs_labels_parse(text, gather, &g, &e) < 0 && strstr(e.msg, "not in one place"));
+    free(text);
+    char *many = calloc(1, 200000);
+    for (int i = 0; i < 300; i++)
+        sprintf(many + strlen(many), "t/a\tx:property-%d\tlocal\tvalue-value-value\n", i);
+    g = (struct gathered){0, ""};
+    assert_int_equal(zfs_labels_parse(many, gather, &g, NULL), 0);
+    free(many);
+    assert_int_equal(g.n, 1);
+}
+
+static void what_selects(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *match[3];
+        bool is;
+    } cases[] = {{{"/dev/zvol/tank/vm/*"}, true},
+                 {{"/dev/zvol/tank/*"}, false},
+                 {{"dataset:tank/vm/d?"}, true},
+                 {{"dataset:tank/*"}, false},
+                 {{"pool:tank"}, true},
+                 {{"pool:ta"}, false},
+                 {{"tag:db"}, true},
+                 {{"tag:d"}, false},
+                 {{"/x", "tag:org.x:b=*"}, true},
+                 {{"tag:org.x:b=no"}, false}};
+    struct volume *v = calloc(1, sizeof *v);
+    strcpy(v->name, "/dev/zvol/tank/vm/d1");
+    strcpy(v->labels, "dataset:tank/vm/d1 pool:tank tag:db tag:org.x:b=yes");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct driver_class c = {.name = "c", .driver = "zfs", .match = cases[i].match};
+        if (zfs_is_matched(&c, v) != cases[i].is)
+            fail_msg("case %zu", i);
+    }
+    free(v);
+}
+
+/* ---- tags ---- */
+
+static struct zfs_tag some_tag(enum zfs_kind kind)
+{
+    struct zfs_tag t = {.kind = kind, .size = 12345, .pool = UINT64_MAX - 7, .volume = UINT64_MAX - 9, .node = "node1"};
+    strcpy(t.tag.alias, ALIAS);
+    strcpy(t.tag.volume_id, "zfs:10282077169542838889");
+    strcpy(t.tag.volume_name, "/dev/zvol/tank/vm/d1");
+    strcpy(t.tag.backup, "manual-20261121T020000-3f9a");
+    strcpy(t.tag.operation, "up-manual-20261121T020000-3f9a.zfs:1");
+    strcpy(t.tag.repository, "main \"x\"\t\n\xc3\xa4");
+    t.tag.created_ns = 1700000000123456789;
+    t.tag.seq = 77;
+    if (kind == ZFS_INTERMEDIATE) {
+        t.read_only = true;
+        strcpy(t.klass, "scratch");
+    } else if (kind != ZFS_NATIVE) {
+        t.overwrite = t.thick = true;
+        strcpy(t.final, "/dev/zvol/tank/vm/d1");
+    }
+    return t;
+}
+
+static void tags_there_and_back(void **state)
+{
+    (void)state;
+    char value[ZFS_VALUE_MAX];
+    for (int kind = ZFS_NATIVE; kind <= ZFS_REPLACED; kind++) {
+        struct zfs_tag *t = malloc(sizeof *t), *back = malloc(sizeof *back);
+        *t = some_tag((enum zfs_kind)kind);
+        assert_int_equal(zfs_tag_write(t, value, NULL), 0);
+        assert_null(strpbrk(value, "\t\n")); /* one line of a report */
+        struct zfs_row row = {.name = "tank/snapferry-" ALIAS, .owner = value};
+        assert_int_equal(zfs_tag_read(&row, t->pool, 0, back), 0);
+        assert_memory_equal(t, back, sizeof *t);
+        assert_true(zfs_is_ours(&row, back));
+        row.name = "tank/vm/d1";
+        assert_int_equal(zfs_is_ours(&row, back), kind == ZFS_NATIVE || kind == ZFS_INTERMEDIATE);
+        assert_int_equal(zfs_tag_read(&row, t->pool + 1, 0, back), -ENODATA); /* a pool that was split off */
+        row.owner = "";
+        assert_int_equal(zfs_tag_read(&row, t->pool, 0, back), -ENODATA);
+        for (size_t n = 0; n < strlen(value); n++) {
+            char *part = strndup(value, n);
+            row.owner = part;
+            assert_int_equal(zfs_tag_read(&row, t->pool, 0, back), -ENODATA);
+            free(part);
+        }
+        free(t);
+        free(back);
+    }
+}
+
+/* A group has been taken by one command: each snapshot has the tags of all, that of its volume counts. */
+static void tags_of_a_group(void **state)
+{
+    (void)state;
+    char a[ZFS_VALUE_MAX], b[ZFS_VALUE_MAX], both[2 * ZFS_VALUE_MAX];
+    struct zfs_tag *t = malloc(sizeof *t), *back = malloc(sizeof *back);
+    *t = some_tag(ZFS_NATIVE);
+    zfs_tag_write(t, a, NULL);
+    t->volume = 5;
+    t->tag.seq = 78;
+    zfs_tag_write(t, b, NULL);
+    snprintf(both, sizeof both, "%.*s,%s", (int)strlen(a) - 1, a, b + 1);
+    struct zfs_row row = {.name = "tank/x@y", .snapshot = true, .owner = both};
+    assert_true(zfs_tag_read(&row, t->pool, 5, back) == 0 && back->tag.seq == 78);
+    assert_true(zfs_tag_read(&row, t->pool, UINT64_MAX - 9, back) == 0 && back->tag.seq == 77);
+    assert_int_equal(zfs_tag_read(&row, t->pool, 6, back), -ENODATA);
+    assert_int_equal(zfs_tag_read(&row, t->pool, 0, back), -ENODATA);
+    memset(t->tag.volume_name, '\\', 4000);
+    memset(t->tag.operation, '"', 500);
+    struct err e = ERR_INIT;
+    assert_true(zfs_tag_write(t, a, &e) < 0 && e.cls == ERR_USAGE);
+    free(t);
+    free(back);
+}
+
+static void inherited_ids(void **state)
+{
+    (void)state;
+    char value[ZFS_VALUE_MAX], id[VOLUME_ID_MAX];
+    struct zfs_row row = {.name = "tank/d1", .guid = UINT64_MAX, .volume = ""};
+    zfs_volume_id(&row, id);
+    assert_string_equal(id, "zfs:18446744073709551615");
+    zfs_inherited_write("zfs:7", UINT64_MAX, ALIAS, value);
+    row.volume = value;
+    zfs_volume_id(&row, id);
+    assert_string_equal(id, "zfs:7");
+    assert_true(zfs_restored_by(&row, ALIAS) && !zfs_restored_by(&row, "another"));
+    row.guid--; /* a replica, or a clone that got the property in another way */
+    zfs_volume_id(&row, id);
+    assert_string_equal(id, "zfs:18446744073709551614");
+    row.guid = 5;
+    static const char *const bad[] = {"5",         "5 ",           "5 " ALIAS, "5 " ALIAS " ", "5 " ALIAS " a b",
+                                      "5 x zfs:7", "6 " ALIAS " z"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        row.volume = bad[i];
+        zfs_volume_id(&row, id);
+        assert_string_equal(id, "zfs:5");
+    }
+}
+
+static void holds(void **state)
+{
+    (void)state;
+    struct zfs_hold h = {.node = "node-1.example.org", .created_ns = 1700000000123456789}, back;
+    char tag[ZFS_NAME_MAX];
+    strcpy(h.alias, ALIAS);
+    assert_int_equal(zfs_hold_write(&h, tag, NULL), 0);
+    assert_true(zfs_hold_read(tag, &back) && memcmp(&h, &back, sizeof h) == 0);
+    static const char *const bad[] = {"",
+                                      "keep",
+                                      "snapferry:",
+                                      "snapferry:" ALIAS,
+                                      "snapferry:" ALIAS ":5",
+                                      "snapferry:" ALIAS ":5:",
+                                      "snapferry:" ALIAS "::n",
+                                      "snapferry:" ALIAS ":x:n",
+                                      "snapferry:x" ALIAS ":5:n",
+                                      "Snapferry:" ALIAS ":5:n"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_false(zfs_hold_read(bad[i], &back));
+    memset(h.node, 'n', sizeof h.node - 1);
+    assert_true(zfs_hold_write(&h, tag, NULL) < 0);
+}
+
+/* ---- names ---- */
+
+static void names(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *path, *dataset;
+        enum err_class cls;
+    } cases[] = {{"/dev/zvol/tank/d1", "tank/d1", ERR_NONE},
+                 {"/dev/zvol/tank/vm/a+b", "tank/vm/a b", ERR_NONE},
+                 {"/dev/zvol/tank/vm/-rf", "tank/vm/-rf", ERR_NONE},
+                 {"/dev/zvol/tank", "", ERR_USAGE},
+                 {"/dev/zvol/tank/", "", ERR_USAGE},
+                 {"/dev/zvol/tank/d1@s1", "", ERR_USAGE},
+                 {"/dev/zvol/tank/../x", "", ERR_USAGE},
+                 {"/dev/zvol/tank//x", "", ERR_USAGE},
+                 {"/dev/zvol/tank/\xc3\xa4", "", ERR_USAGE},
+                 {"tank/d1", "", ERR_USAGE},
+                 {"/srv/x.img", "", ERR_USAGE},
+                 {"/dev", "", ERR_USAGE},
+                 {"/dev/vg0/x", "", ERR_NOT_FOUND}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char dataset[ZFS_NAME_MAX], path[VOLUME_NAME_MAX];
+        struct err e = ERR_INIT;
+        int rc = zfs_path_split(cases[i].path, dataset, &e);
+        if ((rc < 0) != (cases[i].cls != ERR_NONE) || e.cls != cases[i].cls || strcmp(dataset, cases[i].dataset) != 0)
+            fail_msg("%s: %d, %s, %s", cases[i].path, rc, dataset, e.msg);
+        if (rc == 0) {
+            zfs_path(dataset, path);
+            assert_string_equal(path, cases[i].path);
+        }
+    }
+    char long_path[400] = "/dev/zvol/tank/", out[ZFS_NAME_MAX];
+    memset(long_path + strlen(long_path), 'x', 300);
+    assert_true(zfs_path_split(long_path, out, NULL) < 0);
+    zfs_pool_of("tank/a@b", out);
+    assert_string_equal(out, "tank");
+    zfs_dataset_of("tank/a@b", out);
+    assert_string_equal(out, "tank/a");
+    zfs_parent_of("tank/a/b", out);
+    assert_string_equal(out, "tank/a");
+    zfs_parent_of("tank", out);
+    assert_string_equal(out, "");
+}
+
+static void classes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *match, *target, *says;
+    } cases[] = {{"tank/*", "", "not of the form /dev/zvol/POOL/PATH"},
+                 {"/dev/zvol/*", "", "not of the form /dev/zvol/POOL/PATH"},
+                 {"/dev/tank/x", "", "not of the form /dev/zvol/POOL/PATH"},
+                 {"vg:tank", "", "not of the form /dev/zvol/POOL/PATH"},
+                 {"pool:tank", "/tank", "is not the name of a pool or dataset"},
+                 {"pool:tank", "tank/", "is not the name of a pool or dataset"},
+                 {"pool:tank", "tank/vm", "cannot run /no/such/zfs"},
+                 {"/dev/zvol/*/*", "tank", "cannot run /no/such/zfs"},
+                 {"dataset:tank/*", "", "cannot run /no/such/zfs"},
+                 {"tag:x", "", "cannot run /no/such/zfs"}};
+    zfs_programs_test("/no/such/zfs", "/bin/true");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *const match[] = {cases[i].match, NULL};
+        const struct driver_class c = {.name = "c", .driver = "zfs", .match = match, .target = cases[i].target};
+        struct err e = ERR_INIT;
+        unsigned can;
+        assert_true(driver_zfs.abilities(&c, &can, &e) < 0 && e.cls == ERR_USAGE && e.hint[0]);
+        if (!strstr(e.msg, cases[i].says))
+            fail_msg("case %zu: %s", i, e.msg);
+    }
+    struct err e = ERR_INIT;
+    zfs_programs_test("/bin/true", "/no/such/zpool");
+    assert_true(zfs_installed(&e) < 0 && strstr(e.msg, "/no/such/zpool"));
+}
+
+/* ---- a stand-in for zfs(8), to inject faults ---- */
+
+static void stand_in(const char *text)
+{
+    static char path[300];
+    char script[2000];
+    snprintf(path, sizeof path, "%s/zfs", dir);
+    unlink(path);
+    int n = snprintf(script, sizeof script, "#!/bin/sh\n%s\n", text);
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0755);
+    assert_true(fd >= 0 && write(fd, script, (size_t)n) == n && close(fd) == 0);
+    zfs_programs_test(path, path);
+}
+
+static void what_zfs_says(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        enum err_class cls;
+        const char *hint;
+    } cases[] = {
+        {"cannot create snapshot 'tank/d1@x': out of space", ERR_NO_SPACE, "refreservation=none"},
+        {"cannot create 'tank/x': permission denied", ERR_PERMISSION, "as root"},
+        {"cannot destroy 'tank/d1@s2': snapshot has dependent clones", ERR_BUSY, "zfs get clones"},
+        {"cannot destroy 'tank/d1': volume has children", ERR_BUSY, "zfs list"},
+        {"cannot create 'tank/x': dataset already exists", ERR_TARGET, ""},
+        {"cannot open 'tank/x': dataset does not exist", ERR_NOT_FOUND, ""},
+        {"internal error: Bad file descriptor", ERR_GENERIC, ""},
+    };
+    const char *const args[] = {"snapshot", "tank/d1@x", NULL};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char script[600];
+        struct err e = ERR_INIT;
+        snprintf(script, sizeof script, "echo \"%s\" >&2; exit 1", cases[i].text);
+        stand_in(script);
+        int rc = zfs_change("cannot do it", args, &e);
+        if (rc >= 0 || e.cls != cases[i].cls || !strstr(e.hint, cases[i].hint))
+            fail_msg("case %zu: %d, %s, %s", i, rc, e.msg, e.hint);
+        assert_true(strncmp(e.msg, "cannot do it: ", 14) == 0 && strstr(e.msg, cases[i].text));
+    }
+    struct zfs_report r;
+    struct zfs_pool p;
+    struct err e = ERR_INIT;
+    stand_in("echo \"cannot open 'tank/nosuch': dataset does not exist\" >&2; exit 1");
+    assert_true(zfs_report_read(&r, "tank/nosuch", &e) == 0 && r.n == 0);
+    stand_in("echo \"cannot open 'nosuch': no such pool\" >&2; exit 1");
+    assert_true(zfs_pool_read(&p, "nosuch/x", &e) < 0 && e.cls == ERR_NOT_FOUND);
+    stand_in("echo \"The ZFS modules are not loaded.\" >&2; exit 1");
+    assert_true(zfs_report_read(&r, NULL, &e) < 0 && e.cls == ERR_SOURCE && strstr(e.hint, "modprobe"));
+    stand_in("echo rubbish");
+    assert_true(zfs_report_read(&r, NULL, &e) < 0 && e.cls == ERR_GENERIC);
+    stand_in("exit 0");
+    assert_true(zfs_report_read(&r, NULL, &e) == 0 && r.n == 0);
+    /* udev has it open for a moment. */
+    char script[600];
+    snprintf(script, sizeof script, "[ -e %s/busy ] || { : >%s/busy; echo 'dataset is busy' >&2; exit 1; }; rm %s/busy",
+             dir, dir, dir);
+    stand_in(script);
+    assert_int_equal(zfs_change("cannot do it", args, &e), 0);
+}
+
+/* ---- a real send stream ---- */
+
+static void a_real_stream(void **state)
+{
+    (void)state;
+    static const struct change want[] = {{1048576, 131072}, {2097152, 1048576}, {4194304, INT64_MAX - 4194304}};
+    struct zfs_stream *s;
+    struct changes *list;
+    struct change x;
+    size_t len, cursor = 0, n = 0;
+    char *data = fixture("zfs/embedded.stream", &len);
+    struct err e = ERR_INIT;
+    assert_int_equal(changes_new(&list, NULL), 0);
+    assert_int_equal(zfs_stream_new(&s, 10004321963652763769u, 758286736453163206u, list, NULL), 0);
+    assert_int_equal(zfs_stream_feed(s, data, len, &e), 0);
+    assert_int_equal(zfs_stream_end(s, &e), 0);
+    changes_finish(list);
+    for (uint64_t pos = 0; changes_after(list, &cursor, pos, &x); pos = x.start + x.len, n++)
+        assert_true(n < 3 && x.start == want[n].start && x.len == want[n].len);
+    assert_int_equal(n, 3);
+    zfs_stream_free(s);
+    changes_free(list);
+    free(data);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_real_report),   cmocka_unit_test(reports_are_read_strictly),
+        cmocka_unit_test(a_real_pool),     cmocka_unit_test(labels_of_volumes),
+        cmocka_unit_test(what_selects),    cmocka_unit_test(tags_there_and_back),
+        cmocka_unit_test(tags_of_a_group), cmocka_unit_test(inherited_ids),
+        cmocka_unit_test(holds),           cmocka_unit_test(names),
+        cmocka_unit_test(classes),         cmocka_unit_test(what_zfs_says),
+        cmocka_unit_test(a_real_stream),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,324 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# Driver zfs on a real pool: the suite of all drivers, a kill at every step, other people's snapshots and holds, lists
+# of changes against the truth; then the installed service: incremental backups, retention, restores. The machine's
+# image is a variant with OpenZFS. (CF-08, CF-09, CF-10, CF-27, RS-11, RS-12, RS-20, RS-21, RS-22, RS-30, PVC-02,
+# PVC-07, PVC-21)
+VM_VARIANT=zfs
+VM_DISKS="pool:1300M far:300M"
+VM_TIMEOUT=3400
+. "$(dirname "$0")/lib.sh"
+. tests/vm/lvm-lib.sh
+DRIVER=zfs
+modprobe zfs && zpool create -f -O compression=lz4 tank "$(realpath "$(dev pool)")" && zfs create tank/vm &&
+    zfs create -s -V 32M -o volblocksize=16K tank/vm/d1 || { echo "Bail out! no ZFS"; exit 1; }
+V=/dev/zvol/tank/vm/d1 M='/dev/zvol/tank/vm/*'
+until_true 60 test -b $V
+zfs snapshot tank/vm/d1@autosnap_others
+mkfs.ext4 -q "$(dev far)" && mkdir -p /far /tiny && mount "$(dev far)" /far && mount -t tmpfs -o size=3m tmpfs /tiny
+mkdir -p "$WORK"
+# Everything that we could leave: datasets, snapshots, holds, properties. Sizes aside.
+zfs_state() {
+    zfs list -H -t all -o name,origin | sort
+    zfs get -H -t volume,snapshot -s local -o name,property,value all | grep -E 'snapdev|snapferry|volmode' | sort
+    zfs list -H -t snapshot -o name | xargs -r zfs holds -H | cut -f 1,2 | sort
+    find /dev/zvol -type l | sort
+}
+ours() { zfs list -H -t volume,snapshot -o name | grep -E '[/@]snapferry-'; }
+
+suite "ZFS" --match "$M" --volume "$V" --near tank/vm --far /far --tiny /tiny
+same "nothing of ours is left" "$(ours)$(zfs_state | grep snapferry)" ""
+same "snapshots of others stay" "$(zfs list -H -t snapshot -o name)" tank/vm/d1@autosnap_others
+same "snapdev is as it was" "$(zfs get -H -o value,source snapdev tank/vm/d1)" "$(printf 'hidden\tdefault')"
+
+# ---- names and classes ----
+expect "a file system is no volume" 16 'there is no volume of ZFS' -- call resolve /dev/zvol/tank/vm
+expect "no such pool" 16 'there is no volume of ZFS' -- call resolve /dev/zvol/nosuch/x
+expect "by the name of the dataset" 2 'use /dev/zvol/tank/vm/d1' -- call resolve tank/vm/d1
+zfs set com.example:backup=yes tank/vm; zfs set snapferry:tag="db web" tank/vm/d1
+same "its labels, inherited ones too" "$(call resolve $V | jq -r .labels)" \
+    "dataset:tank/vm/d1 pool:tank tag:db tag:web tag:com.example:backup=yes"
+for m in dataset:tank/vm/d* pool:tank tag:web tag:com.example:backup=yes; do
+    check "selected by $m" eval 'call --match "$m" volumes | grep -q tank/vm/d1'
+done
+zfs set snapferry:other="$(printf 'x\ntank/vm/d1\ttag\tlocal\ty')" tank/vm
+check "line ends in values disturb nobody" eval 'call --match "$M" volumes | grep -q tank/vm/d1'
+zfs inherit snapferry:other tank/vm; zfs inherit com.example:backup tank/vm; zfs inherit snapferry:tag tank/vm/d1
+
+# ---- a kill at every step ----
+before=$(zfs_state)
+killed() {
+    local point=$1
+    shift
+    SNAPFERRY_CRASH_AT=$point call "$@" >/dev/null 2>&1 && fail "$point: it was not reached"
+}
+killed zfs-native-made --match "$M" snapshot $V "$(uuid)"
+check "zfs-native-made: it is there" test -n "$(ours)"
+sweep_once
+same "zfs-native-made: nothing is left" "$(zfs_state)" "$before"
+n=$(call snapshot $V "$(uuid)")
+kept=$(zfs_state)
+check "a snapshot alone has no device" eval '! ls /dev/zvol/tank/vm | grep -q @'
+for point in zfs-held zfs-exposed; do
+    killed $point expose "$n" native ro "$(uuid)"
+    check "$point: the sweep sees it" test -n "$(call exposures)"
+    call unexpose "$(call exposures)"
+    until_true 30 eval '[ "$(zfs_state)" = "$kept" ]'
+    same "$point: nothing is left" "$(zfs_state)" "$kept"
+done
+x=$(call expose "$n" native ro "$(uuid)")
+y=$(call expose "$n" native ro "$(uuid)")
+path=$(jq -r .path <<<"$x")
+same "read-only" "$(blockdev --getro "$path")" 1
+same "no link by what it contains" "$(udevadm info -q symlink "$path" | tr ' ' '\n' | grep -E 'by-(uuid|label)')" ""
+same "systemd does not see it" "$(udevadm info -q property "$path" | grep SYSTEMD_READY)" "SYSTEMD_READY=0"
+expect "an alias that is nowhere" 0 -- \
+    call unexpose "$(jq -c '.alias = "00000000-0000-4000-8000-000000000000" | .path = ""' <<<"$x")"
+call unexpose "$x"
+check "exposed twice: still visible after the first" test -b "$path"
+killed zfs-hidden unexpose "$y"
+call unexpose "$y"
+until_true 30 eval '[ "$(zfs_state)" = "$kept" ]'
+same "its hold is released, snapdev restored" "$(zfs_state)" "$kept"
+x=$(call expose "$n" native ro "$(uuid)")
+# Whoever tries makes ZFS remove its device, unless that is open.
+exec 7<"$path"
+check "held: no other tool can destroy it" eval '! zfs destroy "$(jq -r .handle <<<"$n")" 2>/dev/null'
+check "and it stays readable" eval 'cmp -s /dev/fd/7 $V'
+exec 7<&-
+call unexpose "$x"
+zfs set snapdev=hidden tank/vm/d1
+x=$(call expose "$n" native ro "$(uuid)"); call unexpose "$x"
+same "a value that was set is set again" "$(zfs get -H -o value,source snapdev tank/vm/d1)" "$(printf 'hidden\tlocal')"
+zfs set snapdev=visible tank/vm/d1
+x=$(call expose "$n" native ro "$(uuid)"); call unexpose "$x"
+same "visible stays visible" "$(zfs get -H -o value,source snapdev tank/vm/d1)" "$(printf 'visible\tlocal')"
+zfs inherit snapdev tank/vm/d1
+until_true 30 eval '[ "$(zfs_state)" = "$kept" ]'
+for i in $(seq 60); do zfs snapshot "tank/vm/d1@many$i"; done
+x=$(call expose "$n" native ro "$(uuid)")
+same "of many snapshots no devices are made: a clone" "$(jq -r .mechanism <<<"$x")$(find /dev/zvol -name '*@*')" clone
+check "of the same contents" eval 'call cat "$x" | cmp - $V'
+call unexpose "$x"
+zfs destroy tank/vm/d1@many1%many60
+killed zfs-clone-made expose "$n" clone rw "$(uuid)"
+zfs snapshot -r tank/vm@recursive # sanoid takes snapshots of all that it finds
+call unexpose "$(call exposures)"
+zfs destroy -r tank/vm@recursive
+same "zfs-clone-made: nothing is left" "$(zfs_state)" "$kept"
+x=$(call expose "$n" clone rw "$(uuid)")
+killed zfs-clone-removed unexpose "$x"
+expect "removed already" 0 -- call unexpose "$x"
+same "no clone is left" "$(zfs_state)" "$kept"
+for point in zfs-target-marked zfs-target-moved-away zfs-target-renamed zfs-target-promoted zfs-target-removed \
+    zfs-target-untagged; do
+    zfs create -s -V 8M -o volblocksize=8K -o compression=zstd -o com.example:keep=me tank/vm/victim
+    until_true 30 test -b /dev/zvol/tank/vm/victim
+    printf old | dd of=/dev/zvol/tank/vm/victim conv=fsync status=none
+    w=$(call snapshot /dev/zvol/tank/vm/victim "$(uuid)")
+    printf mid | dd of=/dev/zvol/tank/vm/victim conv=fsync status=none
+    t=$(call target /dev/zvol/tank/vm/victim 8388608 "$(uuid)" overwrite)
+    call fill "$w" "$t"
+    killed $point commit "$t"
+    case $point in
+    zfs-target-marked | zfs-target-moved-away)
+        call abort "$t"
+        same "$point: given up, it is the old volume" "$(head -c 3 /dev/zvol/tank/vm/victim)" mid ;;
+    *)
+        expect "$point: committed again" 0 -- call commit "$t"
+        same "$point: it is the new volume" "$(head -c 3 /dev/zvol/tank/vm/victim)" old ;;
+    esac
+    same "$point: the properties of the administrator stay" \
+        "$(zfs get -H -o value compression,volblocksize,com.example:keep tank/vm/victim | tr '\n' ' ')" "zstd 8K me "
+    same "$point: its native snapshot is found" "$(call list | grep -c victim)" 1
+    call remove "$w" >/dev/null
+    zfs destroy tank/vm/victim
+    until_true 30 eval '[ "$(zfs_state)" = "$kept" ]'
+    same "$point: nothing is left" "$(zfs_state)" "$kept"
+done
+killed zfs-target-made target /dev/zvol/tank/vm/fresh 8388608 "$(uuid)" keep
+call unexpose "$(call exposures)"
+same "zfs-target-made: nothing is left" "$(zfs_state)" "$kept"
+
+# ---- others ----
+zfs create -s -V 8M tank/vm/old
+until_true 30 test -b /dev/zvol/tank/vm/old
+zfs snapshot tank/vm/old@autosnap_1
+w=$(call snapshot /dev/zvol/tank/vm/old "$(uuid)")
+t=$(call target /dev/zvol/tank/vm/old 8388608 "$(uuid)" overwrite)
+call commit "$t"
+same "a replaced volume with snapshots stays" "$(zfs list -H -t snapshot -o name | grep -c -- '-old@')" 2
+same "it is neither a volume nor left over" "$(call --match "$M" volumes | grep -c -- -old)$(call exposures)" 0
+expect "its native snapshot is of use" 0 -- call find "$(call resolve /dev/zvol/tank/vm/old)" "$(jq -r .alias <<<"$w")"
+zfs destroy "$(zfs list -H -t snapshot -o name | grep -- '-old@autosnap')"
+call remove "$w" >/dev/null
+same "it goes with the last of them" "$(zfs list -H -o name | grep -c -- -old)" 0
+zfs destroy tank/vm/old
+zfs rename "$(jq -r .handle <<<"$n")" tank/vm/d1@before-upgrade
+same "found under the name that an administrator gave it" \
+    "$(call find "$(call resolve $V)" "$(jq -r .alias <<<"$n")" | jq -r .handle)" tank/vm/d1@before-upgrade
+zfs rename tank/vm/d1 tank/vm/d2
+same "and in a volume that was renamed" "$(call find "$(call resolve /dev/zvol/tank/vm/d2)" \
+    "$(jq -r .alias <<<"$n")" | jq -r .handle)" tank/vm/d2@before-upgrade
+zfs rename tank/vm/d2 tank/vm/d1
+until_true 30 test -b $V
+zfs send -p tank/vm/d1@before-upgrade | zfs receive tank/vm/replica
+same "a replica with our properties is not ours" "$(call list | wc -l)" 1
+check "but a volume" eval 'call --match "$M" volumes | grep -q replica'
+zfs destroy -r tank/vm/replica
+zfs hold other tank/vm/d1@before-upgrade
+expect "what another tool holds is not removed" 14 'busy' -- call remove "$n"
+zfs release other tank/vm/d1@before-upgrade
+killed zfs-native-removed remove "$n"
+expect "removed already" 0 -- call remove "$n"
+same "nothing is left" "$(zfs_state)" "$before"
+n=$(call snapshot $V "$(uuid)")
+zfs destroy "$(jq -r .handle <<<"$n")"
+expect "destroyed by another tool" 0 '^gone$' -- call remove "$n"
+
+# ---- what has changed ----
+random_file /srv/noise $((8 * MIB)) 3
+# A stream frees again what was never written near a change, and all behind the last block: there is nothing of both.
+for i in 0 1 2 3; do dd if=/srv/noise of=$V bs=1M seek=$((i * 8)) conv=notrunc,fsync status=none; done
+a=$(call snapshot $V "$(uuid)")
+first=$a
+lists=0 listed=0
+cp --sparse=never $V /srv/a 2>/dev/null || dd if=$V of=/srv/a bs=1M status=none
+for round in $(seq 8); do
+    for i in 1 2 3; do
+        at=$((RANDOM % 500)) len=$((1 + RANDOM % 12))
+        case $((RANDOM % 4)) in
+        0) blkdiscard -o $((at * 65536)) -l $((len * 1024 * 16)) $V 2>/dev/null ;;
+        1) dd if=/dev/zero of=$V bs=16K seek=$((at * 4)) count=$len conv=notrunc,fsync status=none ;;
+        2) yes $round$i | head -c $((len * 5000)) | dd of=$V bs=512 seek=$((at * 120)) conv=notrunc,fsync status=none ;;
+        *) dd if=/srv/noise skip=$((RANDOM % 9000)) of=$V bs=512 seek=$((at * 120)) count=$((len * 9)) \
+            conv=notrunc,fsync status=none ;;
+        esac
+    done
+    b=$(call snapshot $V "$(uuid)")
+    dd if=$V of=/srv/b bs=1M status=none
+    call changed "$a" "$b" >/srv/list
+    [ "$(head -n 1 /srv/list)" = listed ] && lists=$((lists + 1))
+    # What is listed is copied from the new state over the old one: then they are equal, or something was omitted.
+    tail -n +2 /srv/list | while read -r start len; do
+        dd if=/srv/b of=/srv/a bs=64K iflag=skip_bytes,count_bytes oflag=seek_bytes skip="$start" seek="$start" \
+            count="$len" conv=notrunc status=none
+    done
+    listed=$((listed + $(awk 'NR > 1 {n += $2} END {print n + 0}' /srv/list)))
+    cmp -s /srv/a /srv/b || fail "round $round: a change is not listed" "$(cat /srv/list)"
+    [ "$a" = "$first" ] || call remove "$a" >/dev/null
+    a=$b
+done
+same "changes are listed in each round" $lists 8
+check "and nothing much else: $listed bytes" test $listed -lt $((64 * MIB))
+same "nothing has changed" "$(b=$(call snapshot $V "$(uuid)"); call changed "$a" "$b"; call remove "$b" >/dev/null)" \
+    listed
+zfs set volsize=40M tank/vm/d1
+b=$(call snapshot $V "$(uuid)")
+same "a volume that has grown: up to its end" "$(call changed "$a" "$b" | tail -n 1 | awk '{print $1 + $2}')" \
+    $((40 * MIB))
+echo 0 >/sys/module/zfs/parameters/send_holes_without_birth_time
+expect "holes may be missing from the stream" 0 '^uncertain: .*send_holes_without_birth_time' -- call changed "$a" "$b"
+echo 1 >/sys/module/zfs/parameters/send_holes_without_birth_time
+expect "the other way round" 0 '^base-other: .*not older' -- call changed "$b" "$a"
+expect "a parent with another guid" 0 '^base-other: ' -- \
+    call changed "$(sed 's/"change_id":"zfs:/&1/' <<<"$a")" "$b"
+t=$(call target $V $((32 * MIB)) "$(uuid)" overwrite); call fill "$first" "$t"; call commit "$t"
+c=$(call snapshot $V "$(uuid)")
+expect "after a restore: since the snapshot that was restored" 0 '^listed$' -- call changed "$first" "$c"
+expect "but not since one that is newer" 0 '^base-other: .*replaced since' -- call changed "$b" "$c"
+for x in "$a" "$b" "$c" "$first"; do call remove "$x" >/dev/null; done
+zfs destroy tank/vm/d1@autosnap_others 2>/dev/null
+same "nothing is left of it" "$(ours)" ""
+expect "a parent that was removed" 0 '^base-lost' -- call changed "$a" "$c"
+
+# ---- encryption ----
+echo 12345678 | zfs create -o encryption=on -o keyformat=passphrase tank/secret &&
+    zfs create -s -V 8M tank/secret/e && until_true 30 test -b /dev/zvol/tank/secret/e
+dd if=/srv/noise of=/dev/zvol/tank/secret/e bs=1M conv=fsync status=none
+a=$(call snapshot /dev/zvol/tank/secret/e "$(uuid)")
+dd if=/srv/noise of=/dev/zvol/tank/secret/e bs=64K count=3 seek=5 conv=fsync,notrunc status=none
+b=$(call snapshot /dev/zvol/tank/secret/e "$(uuid)")
+same "encrypted, with its key" "$(call changed "$a" "$b" | tr '\n' ' ')" "listed 327680 196608 "
+zfs unmount tank/secret; zfs unload-key -r tank/secret
+expect "without its key" 19 'encryption key is not loaded' -- call expose "$b" native ro "$(uuid)"
+zfs destroy -r tank/secret
+
+# ---- pools in trouble ----
+zfs create -o quota=20M tank/tight && zfs create -s -V 16M tank/tight/q && zfs create -V 12M tank/tight/thick
+until_true 30 test -b /dev/zvol/tank/tight/q && until_true 30 test -b /dev/zvol/tank/tight/thick
+check "a quota counts as the pool's usage" test "$(call pool /dev/zvol/tank/tight/q | jq '.used > 0.5')" = true
+dd if=/srv/noise of=/dev/zvol/tank/tight/thick bs=1M count=8 conv=fsync status=none
+expect "no room for a thick volume's snapshot" 18 'out of space' -- call snapshot /dev/zvol/tank/tight/thick "$(uuid)"
+zfs destroy -r tank/tight
+mv /usr/sbin/zfs /usr/sbin/zfs.away
+expect "without zfs" 2 'install OpenZFS' -- call abilities
+mv /usr/sbin/zfs.away /usr/sbin/zfs
+
+# ---- the service ----
+zfs destroy -r tank/vm/d1
+zfs create -s -V 64M -o volblocksize=16K tank/vm/mounted && zfs create -s -V 32M -o volblocksize=16K tank/vm/twin
+until_true 30 test -b /dev/zvol/tank/vm/twin
+mkfs.ext4 -q /dev/zvol/tank/vm/mounted && mkdir -p /data && mount /dev/zvol/tank/vm/mounted /data
+random_file /data/file $((12 * MIB)) 5; sync
+random_file /srv/twin.orig $((32 * MIB)) 6
+dd if=/srv/twin.orig of=/dev/zvol/tank/vm/twin bs=1M conv=fsync status=none
+setup 'slots = 2' 'changed-blocks = auto' 'verify-sample = 0'
+config_add zvols '[storage-class "zvols"]
+driver = zfs
+match = dataset:tank/vm/*
+target = tank/vm
+snapshots-to-retain = 1
+[job "both"]
+volumes = class:zvols'
+expect "the configuration is accepted" 0 -- snapferry check-config
+check "reload" systemctl reload snapferryd
+same "the volumes are seen" "$(askj volumes | jq -r '.volumes[].name' | sort | tr '\n' ' ')" \
+    "/dev/zvol/tank/vm/mounted /dev/zvol/tank/vm/twin "
+sum=$(sum_of /data/file)
+out=$(ask backup --job both --wait --json); rc=$?
+B=$(result id <<<"$out")
+same "the job: exit code" $rc 0
+same "Completed, with a mounted volume" "$(result state <<<"$out")" Completed
+same "read from the snapshot itself" "$(doc "$(op_id "$B" /dev/zvol/tank/vm/mounted)" |
+    jq -r '[.. | .mechanism? // empty] | first')" native
+same "one snapshot of each is kept" "$(ours | wc -l)" 2
+same "none is held, none visible" "$(zfs_state | grep -E 'snapdev|snapferry:.*:' | grep -v owner)" ""
+printf changed | dd of=/dev/zvol/tank/vm/twin seek=100 conv=fsync,notrunc status=none
+cp /srv/twin.orig /srv/twin.new; printf changed | dd of=/srv/twin.new seek=100 conv=notrunc status=none
+B2=$(ask backup --job both --wait --json | result id)
+same "the next: Completed" "$(state "$B2")" Completed
+twin() { doc "$(op_id "$1" /dev/zvol/tank/vm/twin)" | jq -r "$2"; }
+same "incremental: from the send stream" "$(twin "$B2" .result.cbtSource)" zfs
+same "one block was listed" "$(twin "$B2" .listedBytes)" 16384
+same "the older ones are pruned" "$(ours | wc -l)" 2
+expect "verify: incremental equals full" 0 -- ask verify main --read-percent 100 --wait --quiet
+id=$(askj volumes | jq -r '.volumes[] | select(.name == "/dev/zvol/tank/vm/twin") | .id')
+expect "into a new volume, from the repository" 0 -- \
+    ask restore "$B2//dev/zvol/tank/vm/twin" /dev/zvol/tank/vm/new --from repository --wait --quiet
+check "the bytes of the incremental backup" cmp /srv/twin.new /dev/zvol/tank/vm/new
+expect "the other one, too" 0 -- \
+    ask restore "$B2//dev/zvol/tank/vm/mounted" /dev/zvol/tank/vm/sparse --from repository --wait --quiet
+check "it is sparse" test "$(zfs get -Hp -o value used tank/vm/sparse)" -lt $((40 * MIB))
+dd if=/dev/zero of=/dev/zvol/tank/vm/twin bs=1M count=5 conv=fsync,notrunc status=none
+expect "restored over the volume, from its snapshot" 0 -- \
+    ask restore "$B2//dev/zvol/tank/vm/twin" /dev/zvol/tank/vm/twin --from native --overwrite --wait --quiet
+check "the same bytes" cmp /srv/twin.new /dev/zvol/tank/vm/twin
+same "it is the same volume" "$(call --match "$M" resolve /dev/zvol/tank/vm/twin | jq -r .id)" "$id"
+expect "not over a mounted one" 17 'in use' -- \
+    ask restore "$B2//dev/zvol/tank/vm/mounted" /dev/zvol/tank/vm/mounted --from repository --overwrite --wait
+same "its file is untouched" "$(sum_of /data/file)" "$sum"
+B3=$(ask backup /dev/zvol/tank/vm/twin --wait --json | result id)
+same "a backup after the restore: Completed" "$(state "$B3")" Completed
+same "incremental: the parent's snapshot is one of the new volume" "$(twin "$B3" '.result.cbtSource, .fullReason' |
+    tr '\n' ' ')" "zfs null "
+expect "verify, the last one too" 0 -- ask verify main --read-percent 100 --wait --quiet
+expect "its bytes" 0 -- \
+    ask restore "$B3//dev/zvol/tank/vm/twin" /dev/zvol/tank/vm/last --from repository --wait --quiet
+check "are those of the volume" cmp /dev/zvol/tank/vm/last /dev/zvol/tank/vm/twin
+sed -i 's/snapshots-to-retain = 1/snapshots-to-retain = 0/' $CONF/conf.d/zvols.ini
+check "nothing is to be kept any more" systemctl reload snapferryd
+expect "native prune removes what is kept" 0 -- ask native prune
+until_true 60 eval '[ -z "$(ours)" ]'
+same "nothing of ours is left on the storage" "$(ours)$(zfs_state | grep -E 'snapferry:(owner|snapdev)')" ""
+finish
