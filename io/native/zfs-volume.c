@@ -153,9 +153,10 @@ bool zfs_used(const char *dataset, char *by, size_t size)
     return in_use(&st, by, size) != USE_NONE || is_claimed(path);
 }
 
-bool zfs_describe(const struct zfs_row *row, struct volume *ret)
+void zfs_describe(const struct zfs_row *row, struct volume *ret)
 {
-    char pool[ZFS_NAME_MAX];
+    char pool[ZFS_NAME_MAX], user[256];
+    struct stat st;
     memset(ret, 0, sizeof *ret);
     zfs_path(row->name, ret->name);
     zfs_volume_id(row, ret->id);
@@ -167,8 +168,8 @@ bool zfs_describe(const struct zfs_row *row, struct volume *ret)
     ret->allocated = row->referenced < row->size ? row->referenced : row->size;
     ret->sector = sector_of(ret->name);
     ret->block = true;
-    ret->in_use = is_claimed(ret->name);
-    return true;
+    /* Without opening it: who claims a volume at that moment must not be refused. */
+    ret->in_use = stat(ret->name, &st) == 0 && blockdev_user(st.st_rdev, user, sizeof user);
 }
 
 int zfs_refuse(const struct zfs_row *row, struct err *e)

@@ -142,8 +142,8 @@ int zfs_class_target(const struct driver_class *c, char dataset[ZFS_NAME_MAX], s
 bool zfs_is_label(const char *word);
 bool zfs_is_matched(const struct driver_class *c, const struct volume *v);
 bool zfs_selects_labels(const struct driver_class *c);
-/* All but the labels of user properties; false: labels have no room. */
-bool zfs_describe(const struct zfs_row *row, struct volume *ret);
+/* All but the labels of user properties. */
+void zfs_describe(const struct zfs_row *row, struct volume *ret);
 /* Refuses what cannot be a volume: ERR_USAGE for what is ours, else ERR_SOURCE. */
 int zfs_refuse(const struct zfs_row *row, struct err *e);
 /* Refuses a pool on which nothing may be created: suspended, read-only, nearly full. */

@@ -245,10 +245,13 @@ expect "without its key" 19 'encryption key is not loaded' -- call expose "$b" n
 zfs destroy -r tank/secret
 
 # ---- pools in trouble ----
-zfs create -o quota=20M tank/tight && zfs create -s -V 16M tank/tight/q && zfs create -V 12M tank/tight/thick
+zfs create -o quota=400M tank/tight && zfs create -s -V 16M tank/tight/q && zfs create -V 300M tank/tight/thick
 until_true 30 test -b /dev/zvol/tank/tight/q && until_true 30 test -b /dev/zvol/tank/tight/thick
 check "a quota counts as the pool's usage" test "$(call pool /dev/zvol/tank/tight/q | jq '.used > 0.5')" = true
-dd if=/srv/noise of=/dev/zvol/tank/tight/thick bs=1M count=8 conv=fsync status=none
+for i in $(seq 0 19); do
+    dd if=/srv/noise of=/dev/zvol/tank/tight/thick bs=1M seek=$((i * 8)) oflag=direct status=none
+done
+sync; zpool sync tank
 expect "no room for a thick volume's snapshot" 18 'out of space' -- call snapshot /dev/zvol/tank/tight/thick "$(uuid)"
 zfs destroy -r tank/tight
 mv /usr/sbin/zfs /usr/sbin/zfs.away
