@@ -407,7 +407,7 @@ const struct key key_table[] = {
     {{"max-timeout", "plugin", "duration", "10min", "Maximum timeout that the plugin may request."},
      PLUGIN(max_timeout_s), V_DURATION, 1, 30 * DAY, NULL},
     {{"progress-retry", "plugin", "count", "5",
-      "Number of consecutive failed calls of the verb progress after which the operation fails."},
+      "Number of times that a failed call of the verb progress is repeated before the operation fails."},
      PLUGIN(progress_retry), V_COUNT, 1, 1000, NULL},
     {{"match", "policy", "list of patterns", "", "Volumes to which the policy applies; empty: any."},
      RULE(match), V_PATTERNS, ANY, NULL},

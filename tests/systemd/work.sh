@@ -90,6 +90,12 @@ expect "verify" 0 -- ask verify main --read-percent 100 --wait --quiet
 # ---- the journal ----
 check "snapferry logs: what the mover said" grep -q 'backup .* begins' <<<"$(ask logs "$O")"
 check "and what the daemon says of its end" grep -q "): Completed" <<<"$(ask logs "$O")"
+out=$(ask backup "$WORK/xfs/img/a.img" "$WORK/xfs/arc/q.img" --wait --json)
+same "a backup of two volumes, one of them by a plugin: Completed" "$(result state <<<"$out")" Completed
+ask logs "$(result id <<<"$out")" --json | tail -n 1 >"$WORK/merged"
+same "snapferry logs BACKUP: the lines of all its operations" \
+    "$(jq '[.lines[].operation | select(startswith("up-"))] | unique | length' "$WORK/merged")" 2
+same "in the order of time" "$(jq '[.lines[].at_ns] | . == sort' "$WORK/merged")" true
 check "journalctl OPERATION=" grep -q 'backup .* begins' <<<"$(journalctl --no-pager -o cat "OPERATION=$O")"
 same "journalctl BACKUP= has both" "$(journalctl --no-pager -o json "BACKUP=$B" |
     jq -r '.SYSLOG_IDENTIFIER // empty' | grep ^snap | sort -u | tr '\n' ' ')" "snapferry-mover snapferryd "
