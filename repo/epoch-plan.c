@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define EPOCH_LAST (INT64_MAX - 2) /* no client gets there; what follows it can still be counted */
+
 static int by_name(const void *pa, const void *pb)
 {
     const struct blob_info *a = pa, *b = pb;
@@ -27,6 +29,19 @@ static bool of_epoch(const struct blob_info *b, int64_t epoch)
 static bool is_single(const struct blob_info *b, int64_t epoch)
 {
     return b->name[1] == 's' && epoch_of_name(b->name) == epoch;
+}
+
+/* The first epoch from `from` on that has index blobs, INT64_MAX: none. Markers and ranges of others are forged to name
+ * any number: epochs are not counted through. */
+static int64_t epoch_with_blobs(const struct epoch_listing *l, int64_t from)
+{
+    int64_t first = INT64_MAX;
+    for (size_t i = 0; i < l->n; i++) {
+        const int64_t v = l->b[i].name[1] == 'n' || l->b[i].name[1] == 's' ? epoch_of_name(l->b[i].name) : -1;
+        if (v >= from && v < first)
+            first = v;
+    }
+    return first;
 }
 
 typedef bool blob_test(const struct blob_info *b, int64_t epoch);
@@ -128,7 +143,7 @@ int epoch_listing_make(struct epoch_listing *ret, struct blob_info *b, size_t n,
     for (size_t i = 0; i < n; i++) {
         int64_t v;
         if (b[i].name[1] == 'e' && (v = epoch_of_name(b[i].name)) > l.write_epoch)
-            l.write_epoch = v;
+            l.write_epoch = v < EPOCH_LAST ? v : EPOCH_LAST;
         if (epoch_watermark_of_name(b[i].name, &v) && v > l.watermark)
             l.watermark = v;
     }
@@ -136,7 +151,7 @@ int epoch_listing_make(struct epoch_listing *ret, struct blob_info *b, size_t n,
     CLEANUP_FREE size_t *chain = rc == 0 ? calloc(ranges.n + 1, sizeof *chain) : NULL;
     int64_t links = chain ? epoch_chain(ranges.r, ranges.n, chain) : -ENOMEM;
     if (links > 0)
-        l.first = ranges.r[chain[links - 1]].max + 1;
+        l.first = ranges.r[chain[links - 1]].max < EPOCH_LAST ? ranges.r[chain[links - 1]].max + 1 : EPOCH_LAST;
     free(ranges.r);
     if (links < 0) {
         free(b);
@@ -175,7 +190,8 @@ int64_t epoch_single_due(const struct epoch_listing *l, struct blob_info **ret, 
     CLEANUP_FREE struct blob_info *have = NULL;
     *ret = NULL;
     *n = 0;
-    for (int64_t epoch = l->first; epoch <= l->write_epoch - 2; epoch++) {
+    for (int64_t epoch = epoch_with_blobs(l, l->first); epoch <= l->write_epoch - 2;
+         epoch = epoch_with_blobs(l, epoch + 1)) {
         size_t k = 0;
         int rc = add_complete(l, is_single, epoch, &have, &k, e);
         if (rc == 0 && k == 0)
@@ -197,7 +213,7 @@ int64_t epoch_range_due(const struct epoch_listing *l, const struct epoch_params
     *n = 0;
     if (settled - l->first < p->full_checkpoint)
         return -1;
-    for (int64_t epoch = l->first; epoch <= settled; epoch++) {
+    for (int64_t epoch = epoch_with_blobs(l, l->first); epoch <= settled; epoch = epoch_with_blobs(l, epoch + 1)) {
         const size_t before = *n;
         int rc = add_complete(l, is_single, epoch, ret, n, e);
         if (rc == 0 && *n == before)

@@ -252,7 +252,7 @@ int tidy_advance(struct repo *r, bool dry_run, struct epoch_tidied *ret, struct 
     if (rc < 0)
         return rc;
     ret->write_epoch = l.write_epoch;
-    if (!epoch_advance_due(&l, &repo_format(r)->epochs) || l.write_epoch == INT64_MAX)
+    if (!epoch_advance_due(&l, &repo_format(r)->epochs) || l.write_epoch >= INT64_MAX - 2)
         return 0;
     ret->advanced = true;
     ret->write_epoch++;

@@ -205,6 +205,37 @@ static void assert_compaction(json_t *want, struct blob_info *in, size_t n, cons
     assert_string_equal(prefix, str(first, "outputPrefix"));
 }
 
+/* Markers of any number can be forged: the epochs up to it are not counted through. */
+static void forged_numbers(void **state)
+{
+    (void)state;
+    const struct epoch_params p = {.enabled = true, .full_checkpoint = 7, .advance_count = 20};
+    static const char *const markers[] = {"xe2147483647", "xe9223372036854775807", "xr0_9223372036854775807_x-c1"};
+    for (size_t i = 0; i < sizeof markers / sizeof *markers; i++) {
+        struct err e = ERR_INIT;
+        struct epoch_listing l;
+        struct blob_info *b = calloc(3, sizeof *b), *got = NULL;
+        size_t n = 0;
+        assert_non_null(b);
+        snprintf(b[0].name, sizeof b[0].name, "%s", markers[i]);
+        snprintf(b[1].name, sizeof b[1].name, "xn1000000007_%032x-c1", 1);
+        snprintf(b[2].name, sizeof b[2].name, "xn1000000009_%032x-c1", 2);
+        assert_ok(epoch_listing_make(&l, b, 3, &e), &e);
+        alarm(60);
+        const int64_t epoch = epoch_single_due(&l, &got, &n, &e);
+        free(got);
+        assert_int_equal(epoch, i < 2 ? 1000000007 : -1);
+        const int64_t range = epoch_range_due(&l, &p, &got, &n, &e);
+        free(got);
+        assert_int_equal(n, i < 2 ? 2 : 0);
+        assert_int_equal(range, i < 2 ? l.write_epoch - 2 : -1);
+        assert_ok(epoch_superseded(&l, &p, &got, &n, &e), &e);
+        free(got);
+        alarm(0);
+        epoch_listing_clear(&l);
+    }
+}
+
 static void tidy_vector(json_t *v)
 {
     const struct epoch_params p = {.enabled = true,
@@ -659,6 +690,7 @@ static void without_epochs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(forged_numbers),
         cmocka_unit_test(names),
         cmocka_unit_test(states),
         cmocka_unit_test(tidies),
