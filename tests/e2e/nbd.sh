@@ -137,7 +137,7 @@ nbd_stop "$K"
 rm -f "$WORK/reads"
 nbd_kit "$K" -r --filter=log --filter=delay pattern 1G rdelay=500ms logfile="$WORK/reads" ||
     fail "nbdkit starts" "$(cat "$K.log")"
-sf "$REPO" backup "$(uri "$K")" >"$WORK/hangs" 2>&1 &
+"$SNAPFERRY" -r "$REPO" --password-file "$WORK/password" backup "$(uri "$K")" >"$WORK/hangs" 2>&1 & # not a subshell
 pid=$!
 for ((n = 0; n < 300 * PATIENCE; n++)); do grep -q 'Read id=' "$WORK/reads" 2>/dev/null && break; sleep 0.1; done
 kill -STOP "${nbd_pid[$K]}"
