@@ -27,6 +27,15 @@ config_class img "$WORK/xfs/img" 'backup-option.colour = blue'
 refused "an option that the driver does not know" \
     'img.ini:[0-9]*: .*backup-option.colour has no effect with driver reflink'
 config_class img "$WORK/xfs/img"
+config_add second "[storage-class \"second\"]
+driver = reflink
+match = $WORK/xfs/img/a*"
+expect "of two classes that match one volume the other one is warned of, with file and line" 0 \
+    'second.ini:3: warning: .*belongs to storage class "img", which comes first: .*/a.img' -- \
+    "$SNAPFERRY" check-config --config-dir "$CONF" --quiet
+check "and explain has the one that counts" eval 'ask reload --wait --quiet 2>/dev/null;
+    ask explain "$WORK/xfs/img/a.img" | grep -q "^Storage class  *img,"'
+rm "$CONF/conf.d/second.ini"
 cat >"$WORK/driver" <<DRIVER
 #!/bin/sh
 if [ "\$1" = describe ]; then "$WORK/real" "\$@" | jq -c '. + {"max-retain": 2}'; else exec "$WORK/real" "\$@"; fi
