@@ -95,14 +95,22 @@ mkdir "$WORK/alone" "$WORK/alone/conf.d" && cp "$C/conf.d/70.ini" "$WORK/alone/c
 expect "conf.d alone is a configuration" 0 '' -- "$SNAPFERRY" --config-dir "$WORK/alone" -r there snapshot list
 rm "$C/conf.d/70.ini"
 
-# A repository in S3: keys that are missing or malformed, and one that is not used by the daemon.
+# A repository in S3: keys that are missing or malformed, and its file of access keys.
 s3_section() {
     printf '[repository "far"]\ntype = s3\nendpoint = %s\nbucket = b\nprefix = %s\ncredentials = %s\n' "$@" \
         >"$C/conf.d/70.ini"
     printf '[daemon]\nrepository = main\n' >>"$C/conf.d/70.ini"
 }
 s3_section https://s3.example.org x/ cred:s3
-expect "type s3: the daemon does not use it" 0 'the daemon does not back up to S3' -- conf
+expect "type s3: the daemon uses it" 0 '' -- conf
+same "without a warning" "$(conf 2>&1 | grep -c '70.ini:.*warning')" 0
+s3_section https://s3.example.org x/ "$WORK/s3-keys"
+expect "a file of keys that is missing: a warning" 0 '70.ini:6: warning: .*s3-keys' -- conf
+printf 'access-key = a\n' | secret "$WORK/s3-keys"
+expect "one without a secret: an error" 2 '70.ini:6: error: .*have no secret-key' -- conf
+printf 'access-key = a\nsecret-key = b\n' | secret "$WORK/s3-keys"
+expect "a complete one" 0 '' -- conf
+s3_section https://s3.example.org x/ cred:s3
 expect "type s3: its credentials are needed" 2 'cred:s3|credential s3' -- \
     "$SNAPFERRY" --config "$C/snapferry.ini" -r far --password-file "$WORK/password" snapshot list
 s3_section ftp://s3.example.org x/ cred:s3

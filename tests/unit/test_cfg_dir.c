@@ -506,7 +506,9 @@ static void s3_has_keys_of_its_own(void **state)
     (void)state;
     struct cfg *c = no_error("[repository \"r\"]\ntype = s3\nendpoint = https://s3.example.org:9000\nbucket = b\n"
                              "prefix = nas1/\nregion = eu-1\ncredentials = cred:s3\npassword-file = cred:pw\n");
-    assert_complains(c, CFG_WARNING, "snapferry.ini:2", "the daemon does not back up to S3");
+    assert_null(cfg_complaint_at(c, 0));
+    char place[CFG_PLACE_MAX];
+    assert_string_equal(cfg_repository_place(cfg_repository(c, "r"), place), "https://s3.example.org:9000/b/nas1/");
     assert_string_equal(cfg_repository(c, "r")->bucket, "b");
     assert_string_equal(cfg_repository(c, "r")->prefix, "nas1/");
     cfg_free(c);
