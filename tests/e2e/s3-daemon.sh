@@ -71,7 +71,7 @@ CONF=$WORK/conf2 STATE=$WORK/state2 RUN=$WORK/run2 LOG=$WORK/daemon2.log
 mkdir -p "$WORK/xfs/two"
 cp "$WORK/a.orig" "$WORK/xfs/two/c.img"
 node othernode
-config_class gold "$WORK/xfs/two" 'repository = main' 'snapshots-to-retain = 1'
+config_class gold "$WORK/xfs/two" 'repository = main' 'snapshots-to-retain = 0'
 starts "a second node starts"
 check "it finds the repository" until_true 60 is_up main
 C=$(submit "$WORK/xfs/two/c.img")
