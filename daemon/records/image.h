@@ -5,8 +5,8 @@
  * Rows are versions: a save makes a new one, and who still reads the old one keeps it. The changes of a transaction are
  * made here first, and what was before is remembered, so that they can be written together or undone.
  *
- * Finished operations and backups are on disk; one that is changed is here until the transaction has ended, and the last
- * operations that were let go can be read here as well.
+ * Finished operations and backups are on disk; one that is changed is here until the transaction has ended, and the
+ * last operations that were let go can be read here as well.
  */
 #ifndef SNAPFERRY_DAEMON_RECORDS_IMAGE_H
 #define SNAPFERRY_DAEMON_RECORDS_IMAGE_H

@@ -19,7 +19,8 @@ judge() { # ALLOWED COUNTED: what is not as allowed
          !($2 in most) {print $2 " reads members of documents (" $1 " times): decode them at a border"; next}
          $1 > most[$2] {print $2 " reads " $1 " members of documents, it was " most[$2]}
          $1 < most[$2] {print $2 " reads only " $1 " now: lower its number in tests/law/json-reads"}
-         END {for (f in most) if (!(f in seen)) print f " reads none any more: strike it off tests/law/json-reads"}' "$2"
+         END {for (f in most) if (!(f in seen)) print f " reads none any more: strike it off tests/law/json-reads"}' \
+        "$2"
 }
 count . >"$WORK/now"
 same "members of documents are read at the borders, and where they still were" "$(judge "$WORK/allowed" "$WORK/now")" ""
