@@ -227,14 +227,14 @@ static int snapshot_one(const struct step_request *r, json_t *answer, struct err
     return 0;
 }
 
-/* Each item of a request, and one answer for each: with an error where it failed. */
+/* Each item of a list of a request, and one answer for each: with an error where it failed. */
 typedef int item_fn(const struct step_request *r, json_t *answer, struct err *e);
-static int step_items(const json_t *in, json_t **out, item_fn *one, struct err *e)
+static int step_items(const json_t *in, json_t **out, const char *member, item_fn *one, struct err *e)
 {
     CLEANUP_JSON json_t *answers = json_array();
     const json_t *q;
     size_t i;
-    json_array_foreach(json_object_get(in, "items"), i, q)
+    json_array_foreach(json_object_get(in, member), i, q)
     {
         CLEANUP(step_request_clear) struct step_request r;
         if (step_request_load(&r, q, e) < 0)
@@ -245,7 +245,7 @@ static int step_items(const json_t *in, json_t **out, item_fn *one, struct err *
         if (one(&r, a, &own) < 0)
             json_object_set_new(a, "error", error_doc(&own));
     }
-    *out = json_pack("{s:O}", "items", answers);
+    *out = json_pack("{s:O}", member, answers);
     return *out ? 0 : err_nomem(e);
 }
 
@@ -261,7 +261,7 @@ static int snapshot_item(const struct step_request *r, json_t *answer, struct er
 int step_snapshot(const json_t *in, json_t **out, int *fd, struct err *e)
 {
     (void)fd;
-    return step_items(in, out, snapshot_item, e);
+    return step_items(in, out, "items", snapshot_item, e);
 }
 
 struct find_native {
@@ -330,7 +330,7 @@ static int remove_item(const struct step_request *r, json_t *answer, struct err 
 int step_remove(const json_t *in, json_t **out, int *fd, struct err *e)
 {
     (void)fd;
-    return step_items(in, out, remove_item, e);
+    return step_items(in, out, "items", remove_item, e);
 }
 
 int step_find(const json_t *in, json_t **out, int *fd, struct err *e)
@@ -619,26 +619,16 @@ static int undo_one(const struct step_request *r, struct err *e)
     return 0;
 }
 
+static int undo_item(const struct step_request *r, json_t *answer, struct err *e)
+{
+    jset_int(answer, "id", r->id);
+    return undo_one(r, e);
+}
+
 int step_undo(const json_t *in, json_t **out, int *fd, struct err *e)
 {
-    CLEANUP_JSON json_t *answers = json_array();
-    const json_t *q;
-    size_t i;
     (void)fd;
-    json_array_foreach(json_object_get(in, "intents"), i, q)
-    {
-        CLEANUP(step_request_clear) struct step_request r;
-        if (step_request_load(&r, q, e) < 0)
-            return -ENOMEM;
-        struct err ue = ERR_INIT;
-        json_t *a = json_object();
-        jset_int(a, "id", r.id);
-        json_array_append_new(answers, a);
-        if (undo_one(&r, &ue) < 0)
-            json_object_set_new(a, "error", error_doc(&ue));
-    }
-    *out = json_pack("{s:O}", "intents", answers);
-    return *out ? 0 : err_nomem(e);
+    return step_items(in, out, "intents", undo_item, e);
 }
 
 /* ---- restore targets ---- */
