@@ -59,7 +59,7 @@ static int check_owner(const struct run *m, struct err *e)
 /* Two findings of long runs held the release back. Packs that looked lost were superseded whole, which verify reported
  * as damage. Deleted snapshots reappeared without their data because days of the test's clock passed within the 30
  * seconds for which a stock client believes its cached lists: it merged manifests by a view that was seven days old.
- * Until longer runs beside stock clients have been clean since then, only tests change a repository. */
+ * Until 200 rounds of `make maintenance-long` beside stock Kopia have been clean, only tests change a repository. */
 static int check_released(const struct run *m, struct err *e)
 {
     if (m->o->dry_run || getenv("SNAPFERRY_TEST_MAINTENANCE"))

@@ -8,7 +8,7 @@
 #   ROUNDS=n SEED=s, NOTES=1 shows all that was done, KEEP=DIR keeps a repository of a failure (make maintenance-long)
 . "$(dirname "$0")/../lib.sh"
 export SNAPFERRY_TEST_MAINTENANCE=1 KOPIA_CHECK_FOR_UPDATES=false
-: "${ROUNDS:=5}" "${SEED:=1}" "${KOPIA:=}"
+: "${ROUNDS:=2}" "${SEED:=1}" "${KOPIA:=}"
 [ -z "$KOPIA" ] || [ -x "$KOPIA" ] || { echo "Bail out! there is no $KOPIA"; exit 1; }
 RANDOM=$SEED
 R=$WORK/repo OURS=snapferry-maintenance@n1

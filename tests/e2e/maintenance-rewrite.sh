@@ -84,4 +84,35 @@ age 25
 expect "the next run" 15 'cannot be read; all else was done' -- m
 same "deletes what has become empty, and keeps that pack" \
     "$(comm -12 <(echo "$first") <(packs))" "$f"
+
+# A needed content that another client marked deleted, and that is damaged, so that it cannot be stored again: it is not
+# dropped, and if it was, its pack stays; all else is done. Once it can be read again it is stored again.
+rm -rf "$R"
+sf "$R" repo create --quiet --node-name n1 --splitter FIXED-128K --pack-size 10MiB
+random_file "$WORK/e" 200000 5
+random_file "$WORK/h" 200000 6
+take e
+read -r id pack end < <(entries | awk '$4 > 130000 { print $1, $2, $3 }')
+take h # two packs, so that all else in the first one is moved
+f=$R/${pack:0:1}/${pack:1:3}/${pack:4}.f
+age 30
+cp -p "$f" "$WORK/good"
+check "marked deleted although needed" "$TOOLS/delete_content" "$R" "$WORK/password" "$id"
+printf 'damage' | dd of="$f" bs=1 seek=$((end - 5000)) conv=notrunc status=none
+touch -r "$WORK/good" "$f"
+for i in 1 2 3; do
+    expect "damaged, run $i" 15 "cannot store a deleted content again" -- m
+    age 30
+done
+same "it was not dropped" "$(entries | awk -v id="$id" '$1 == id { print $6 }')" deleted
+printf deletion-watermark >"$R/xw$(date +%s).f"
+same "dropped by another client" "$(entries | awk -v id="$id" '$1 == id { print $6 }')" dropped
+age 30
+expect "the run after that" 15 "cannot store a deleted content again" -- m
+same "its pack is still there" "$(ls "$f")" "$f"
+cp -p "$WORK/good" "$f"
+same "it can be read again, and is stored again" "$(m --json | result restored.count)" 1
+check "whole" sf "$R" verify --quiet
+check "e is restored" sf "$R" restore latest --as e@h:/v "$WORK/e.out" --quiet
+check "e as it was" cmp "$WORK/e" "$WORK/e.out"
 finish
