@@ -26,6 +26,8 @@ trouble() { # what the last steps were
     [ -z "${KEEP:-}" ] || cp -a "$R" "$KEEP/repo-$SEED.$round"
 }
 
+sf() { local repo=$1; shift; ${LIMIT:-} "$SNAPFERRY" -r "$repo" --password-file "$WORK/password" "$@"; }
+
 # ---- stock Kopia ----
 
 k_at() { # REPOSITORY ARGS...
@@ -37,7 +39,7 @@ k_at() { # REPOSITORY ARGS...
         "$KOPIA" --config-file "$WORK/$n.config" --password "test password" --log-level=error --log-dir "$WORK/log" \
             repository connect filesystem --path "$at" --cache-directory "$WORK/kc-$n" --no-check-for-updates \
             --max-list-cache-duration=0s --override-username stock --override-hostname here >/dev/null 2>&1
-    "$KOPIA" --config-file "$WORK/$n.config" --password "test password" --no-progress --log-level=error \
+    ${LIMIT:-} "$KOPIA" --config-file "$WORK/$n.config" --password "test password" --no-progress --log-level=error \
         --log-dir "$WORK/log" "$@" 2>&1
 }
 k() { k_at "$R" "$@"; }
@@ -103,24 +105,19 @@ backup() { # REPOSITORY SOURCE [CRASH-AT]
         SNAPFERRY_CRASH_AT=${3:-} sf "$1" backup "$WORK/$2" --as "$2@h:/v" --quiet
     fi
 }
-child() { # PID of the shell that runs it
-    local n p
+is_child() { [ "$(awk '{ print $4 }' "/proc/$2/stat" 2>/dev/null)" = "$1" ]; } # PARENT PID
+slow() { # PID of the shell that runs it: stopped for a while, at any time
+    local n p=
     for n in 1 2 3 4 5 6 7 8 9 10; do
         p=$(pgrep -P "$1") && break
         sleep 0.01
     done
-    echo "${p:-$1}"
+    sleep "0.$((RANDOM % 9))"
+    # One that has ended may be somebody else's by now; one that is stopped does not end.
+    is_child "$1" "${p:-none}" && kill -STOP "$p" && sleep "$((RANDOM % 2)).$((RANDOM % 9))" && kill -CONT "$p"
 }
-slow() { # PID: stopped for a while, at any time
-    (
-        sleep "0.$((RANDOM % 9))"
-        kill -STOP "$1" && sleep "$((RANDOM % 2)).$((RANDOM % 9))"
-        kill -CONT "$1"
-    ) 2>/dev/null
-}
-killed() { # PID: at any time
-    sleep "$((RANDOM % 2)).$((RANDOM % 9))"
-    kill -KILL "$1" 2>/dev/null
+killed() { # COMMAND...: killed after up to two seconds, unless it has ended
+    LIMIT="timeout -s KILL $((RANDOM % 2)).$((1 + RANDOM % 9))" "$@"
 }
 # A writer whose view is from before the maintenance, and whose index comes after it.
 late_begin() { # SOURCE [CRASH-AT]
@@ -185,9 +182,7 @@ maintenance() {
         note "stock maintenance $how"
         handed me
         if [ $how = 0 ]; then
-            k maintenance run --full >"$WORK/out" & pid=$!
-            killed $(child $pid)
-            wait $pid 2>/dev/null
+            killed k maintenance run --full >"$WORK/out"
         fi
         out=$(k maintenance run $([ $how = 3 ] || echo --full)) || trouble "stock maintenance" "$out"
         handed $OURS
@@ -241,9 +236,7 @@ step() {
         4)
             change "$s"
             note "backup $s killed"
-            backup "$R" "$s" >"$WORK/out" 2>&1 & pid=$!
-            killed $(child $pid)
-            wait $pid 2>/dev/null ;;
+            killed backup "$R" "$s" >"$WORK/out" 2>&1 ;;
         5 | 6)
             note "late $s"
             late_begin "$s"
@@ -259,7 +252,7 @@ step() {
             change "$s"
             note "backup $s while maintenance runs"
             backup "$R" "$s" >"$WORK/out-b" 2>&1 & pid=$!
-            slow $(child $pid) & pid2=$!
+            slow $pid & pid2=$!
             maintenance
             wait $pid || trouble "backup of $s beside maintenance" "$(tail -n 5 "$WORK/out-b")"
             wait $pid2 ;;
