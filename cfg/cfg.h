@@ -117,6 +117,7 @@ struct cfg_policy {
     bool expose_keep_on_failure;
     uint64_t copy_limit; /* bytes/s of EXPOSE_COPY; 0 none */
     bool accept_inconsistent;
+    bool point_in_time;   /* of driver nbd */
     unsigned cow_percent; /* cow-size: of driver lvm; default 20 */
     /* times, in seconds */
     int64_t snapshot_timeout_s, prepare_timeout_s, go_timeout_s, stall_timeout_s, max_duration_s /* 0: none */,

@@ -190,6 +190,9 @@ const struct key key_table[] = {
     {{"accept-inconsistent", POLICY, "yes|no", "no",
       "Back up a raw device without a snapshot; the backup is recorded as not crash-consistent."},
      P(accept_inconsistent), V_YESNO, ANY, NULL},
+    {{"point-in-time", POLICY, "yes|no", "no",
+      "Driver nbd: the exports are of one point in time (of snapshots, or of disks that nobody writes to)."},
+     P(point_in_time), V_YESNO, ANY, NULL},
     {{"cow-size", POLICY, "percent", "20",
       "Driver lvm: space of a COW snapshot, in percent of its volume; it is invalid once more than that was "
       "overwritten."},
@@ -353,8 +356,8 @@ const struct key key_table[] = {
       "s3: yes: the bucket is part of the host name (BUCKET.HOST), no: of the path."},
      REPOSITORY(virtual_host), V_YESNO, ANY, NULL},
     {{"driver", "storage-class", "name", "",
-      "Driver: reflink, device, lvm-thin, lvm, zfs, plugin:NAME; rbd is reserved and not implemented in this build; "
-      "required."},
+      "Driver: reflink, device, lvm-thin, lvm, zfs, nbd, plugin:NAME; rbd is reserved and not implemented in this "
+      "build; required."},
      CLASS(driver), V_DRIVER, ANY, NULL},
     {{"match", "storage-class", "list of patterns", "",
       "Patterns of the volumes of this class, or of what their storage says of them (vg:GROUP, pool:GROUP/POOL, "

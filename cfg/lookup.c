@@ -75,7 +75,7 @@ bool pattern_match(const char *const *patterns, const char *name)
 bool cfg_is_label(const char *word)
 {
     const size_t n = strspn(word, "abcdefghijklmnopqrstuvwxyz-");
-    return n && word[n] == ':' && word[n + 1] && strncmp(word, "class:", 6) != 0;
+    return n && word[n] == ':' && word[n + 1] && strncmp(word + n, "://", 3) != 0 && strncmp(word, "class:", 6) != 0;
 }
 
 /* Each of the labels with a pattern that names the same kind. */

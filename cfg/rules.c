@@ -325,6 +325,9 @@ static bool label_known(const char *driver, const char *word)
 static void check_class_word(struct cfg *c, const struct section *s, const struct value *v, const char *driver,
                              const char *word)
 {
+    if (!strcmp(driver, "nbd") && strncmp(word, "nbd+unix:///", 12) != 0 && strncmp(word, "nbd://", 6) != 0)
+        complain_value(c, CFG_ERROR, s, v, "nbd+unix:///EXPORT?socket=PATH or nbd://HOST:PORT/EXPORT",
+                       "match: volumes of driver nbd are addresses of exports, not \"%s\"", word);
     if (!names_paths(driver) || *word == '/' || label_known(driver, word))
         return;
     if (is_lvm(driver))

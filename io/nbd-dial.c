@@ -274,6 +274,14 @@ static int open_question(const struct nbd_lib **lib, struct nbd_handle **h, cons
     return rc < 0 ? rc : nbd_handshake(*lib, h, fd, u, true, name, e);
 }
 
+/* Servers log a connection that ends without a word. */
+static void close_question(const struct nbd_lib *lib, struct nbd_handle *h)
+{
+    if (lib->aio_is_negotiating(h) > 0)
+        lib->aio_opt_abort(h);
+    lib->close(h);
+}
+
 int nbd_each_export(const struct nbd_uri *u, nbd_export_fn *fn, void *arg, struct err *e)
 {
     const struct nbd_lib *lib;
@@ -289,7 +297,7 @@ int nbd_each_export(const struct nbd_uri *u, nbd_export_fn *fn, void *arg, struc
         rc = handshake_error(lib, name, e);
     if (rc == 0)
         rc = drive_until(lib, h, has_ended, &x, name, e);
-    lib->close(h);
+    close_question(lib, h);
     if (rc == 0 && x.error)
         rc = x.error == -ENOMEM
                  ? err_nomem(e)
@@ -327,6 +335,6 @@ int nbd_export_facts(const struct nbd_uri *u, struct nbd_facts *ret, struct err 
         rc = err_plain(e, ERR_SOURCE, x.error, "the NBD server says nothing about %s: %s", name, strerror(x.error));
     if (rc == 0)
         rc = nbd_facts_of(lib, h, name, ret, e);
-    lib->close(h);
+    close_question(lib, h);
     return rc;
 }

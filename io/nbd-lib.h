@@ -27,6 +27,7 @@
     X(can_meta_context)                                                                                                \
     X(get_structured_replies_negotiated)                                                                               \
     X(aio_connect_socket)                                                                                              \
+    X(aio_opt_abort)                                                                                                   \
     X(aio_opt_list)                                                                                                    \
     X(aio_opt_info)                                                                                                    \
     X(aio_pread_structured)                                                                                            \

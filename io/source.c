@@ -285,16 +285,14 @@ static int source_setup(struct source **ret, struct source *s, const char *id, s
 
 /* ---- NBD ---- */
 
-static bool nbd_id(struct source_info *i, const struct nbd_uri *u)
+int source_nbd_id(const struct nbd_uri *u, char *id, size_t size)
 {
     char host[sizeof u->host + sizeof u->port];
     snprintf(host, sizeof host, "%s:%s", u->host, u->port);
-    snprintf(i->id_kind, sizeof i->id_kind, "nbd");
-    snprintf(i->id, sizeof i->id, "%s", u->socket[0] ? "/nbd-unix" : "/nbd/");
-    return (u->socket[0] ? id_append(i->id, sizeof i->id, u->socket, false)
-                         : id_append(i->id, sizeof i->id, host, true)) &&
-           id_append(i->id, sizeof i->id, "/", false) &&
-           (!u->export[0] || id_append(i->id, sizeof i->id, u->export, true));
+    snprintf(id, size, "%s", u->socket[0] ? "/nbd-unix" : "/nbd/");
+    const bool fits = (u->socket[0] ? id_append(id, size, u->socket, false) : id_append(id, size, host, true)) &&
+                      id_append(id, size, "/", false) && (!u->export[0] || id_append(id, size, u->export, true));
+    return fits ? 0 : -ENAMETOOLONG;
 }
 
 /* Takes the connected socket. */
@@ -322,9 +320,11 @@ static int nbd_setup(struct source **ret, int fd, const struct nbd_uri *u, const
     if (id) {
         snprintf(i->id, sizeof i->id, "%s", id);
         snprintf(i->id_kind, sizeof i->id_kind, "given");
-    } else if (!nbd_id(i, u)) {
+    } else if (source_nbd_id(u, i->id, sizeof i->id) < 0) {
         source_free(s);
         return err_set(e, ERR_USAGE, ENAMETOOLONG, "the address of the NBD export is too long for an id");
+    } else {
+        snprintf(i->id_kind, sizeof i->id_kind, "nbd");
     }
     *ret = s;
     return 0;

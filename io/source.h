@@ -57,6 +57,10 @@ static inline void source_freep(struct source **s)
     source_free(*s);
 }
 
+/* The id of an export, as of an opened one. -ENAMETOOLONG. */
+struct nbd_uri;
+int source_nbd_id(const struct nbd_uri *u, char *id, size_t size);
+
 const struct source_info *source_info(const struct source *s);
 int source_fd(const struct source *s); /* stays owned by the source; -1: an NBD export */
 struct nbd_link;

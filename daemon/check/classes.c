@@ -52,6 +52,7 @@ static int view_open(const struct cfg *c, const struct cfg_class *k, struct view
         .plugin = g ? g->program : NULL,
         .plugin_user = g && g->user[0] ? g->user : NULL,
         .accept_inconsistent = ret->policy.accept_inconsistent,
+        .point_in_time = ret->policy.point_in_time,
         .cow_percent = ret->policy.cow_percent,
         .overlay_hook = ret->policy.hook_overlay[0] ? ret->policy.hook_overlay : NULL,
         .options = options_object(&ret->policy),

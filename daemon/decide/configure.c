@@ -59,7 +59,7 @@ static void keep_submitted(struct kept *k, struct policy *fresh, const struct op
     fresh->full = old->full;
     fresh->group_strict = old->group_strict;
     fresh->group_max_skew_ms = old->group_max_skew_ms;
-    if (!strcmp(op->own->driver, "device"))
+    if (driver_is_raw(op->own->driver))
         fresh->snapshots_to_retain = 0;
 }
 

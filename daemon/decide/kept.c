@@ -72,7 +72,7 @@ void kept_note(struct decide *d, const struct operation *op, struct native_row *
         return;
     }
     records_intents(d->records, op->id, find_exposure, &x, NULL);
-    if (!x.id && !strcmp(n->driver, "device")) /* it has no snapshot, and nothing was made of it */
+    if (!x.id && driver_is_raw(n->driver)) /* it has no snapshot, and nothing was made of it */
         return;
     n->kept.there = true;
     n->kept.at_ns = decide_now(d);

@@ -16,7 +16,7 @@
 static bool is_trusted(const struct native_facts *f, const struct native_row *r, int64_t since_ns)
 {
     return !f->moved || r->verified_ns >= since_ns || r->state == NATIVE_REMOVING || !r->snapshot[0] ||
-           !strcmp(r->driver, "device");
+           driver_is_raw(r->driver);
 }
 
 int natives_plan_prune(struct decide *d, const char *volume_id, const struct native_rules *rules, int64_t since_ns,

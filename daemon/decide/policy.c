@@ -145,6 +145,7 @@ const struct class_desc *class_from_cfg(const struct cfg *c, const struct cfg_cl
     }
     json_take(&o.options, options_from_cfg(p ? p->options : NULL));
     o.accept_inconsistent = p && p->accept_inconsistent;
+    o.point_in_time = p && !strcmp(k->driver, "nbd") && p->point_in_time;
     o.cow_percent = p && !strcmp(k->driver, "lvm") ? p->cow_percent : 0;
     str_set(&o.overlay_hook, p ? p->hook_overlay : "");
     return class_desc_make(&o);

@@ -25,7 +25,7 @@ struct kept {
 static int add_kept(const struct native_row *n, void *arg)
 {
     struct kept *k = arg;
-    if (n->state != NATIVE_PRESENT || !strcmp(n->driver, "device"))
+    if (n->state != NATIVE_PRESENT || driver_is_raw(n->driver))
         return 0;
     json_array_append_new(k->aliases, json_string(n->id));
     for (unsigned i = 0; i < k->names.n; i++)

@@ -66,8 +66,9 @@ static void why_native_not(const struct retry *r, const struct operation *op, co
     out[0] = '\0';
     if (!op->native[0])
         snprintf(out, cap, "no native snapshot was taken");
-    else if (!strcmp(op->own->driver, "device"))
-        snprintf(out, cap, "a raw device has no snapshot: what it holds now is of another time");
+    else if (driver_is_raw(op->own->driver))
+        snprintf(out, cap, "%s has no snapshot: what it holds now is of another time",
+                 !strcmp(op->own->driver, "nbd") ? "an NBD export" : "a raw device");
     else if (!n)
         snprintf(out, cap, "its native snapshot %s is gone", op->native);
     else if (strcmp(n->parent, op->parent) != 0)

@@ -49,6 +49,7 @@ int class_view(struct class_view *v, const json_t *doc, struct err *e)
                                  .plugin = text_or_null(k->plugin),
                                  .plugin_user = text_or_null(k->plugin_user),
                                  .accept_inconsistent = k->accept_inconsistent,
+                                 .point_in_time = k->point_in_time,
                                  .cow_percent = (unsigned)k->cow_percent,
                                  .overlay_hook = text_or_null(k->overlay_hook),
                                  .options = k->options};

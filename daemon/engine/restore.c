@@ -299,7 +299,7 @@ static void look_at_native(struct restore *r)
     struct err e = ERR_INIT;
     r->has_native = alias[0] && native_row_read(&g->d, alias, &r->native) == 0 && r->native.state != NATIVE_REMOVING &&
                     r->native.state != NATIVE_CREATING && !is_none(r->native.native);
-    if (r->has_native && !r->native.native->crash_consistent && !strcmp(r->native.driver, "device"))
+    if (r->has_native && driver_is_raw(r->native.driver))
         r->has_native = false; /* a raw device has no snapshot: what it holds now is not the backup */
     if (!r->has_native || r->req.from == FROM_REPOSITORY || only_of_repository(&r->req)) {
         decide(r, false, "no native snapshot of this backup is retained");

@@ -203,7 +203,7 @@ static int add_operation(struct submit *s, const json_t *volume, const struct cf
     if (s->req.full)
         policy.full = true;
     /* A raw device has no snapshot that could be retained, or be all there is. */
-    bool raw = !strcmp(k->driver, "device");
+    bool raw = driver_is_raw(k->driver);
     if (raw)
         policy.snapshots_to_retain = 0;
     const bool moves = policy.move_data;

@@ -201,7 +201,7 @@ static int look_missing(const struct native_row *n, void *arg)
     const int64_t since_ns = n->state_since_ns;
     if (n->state != NATIVE_PRESENT && n->state != NATIVE_MISSING)
         return 0;
-    if (!json_object_get(w->classes, n->klass->name) || !strcmp(n->driver, "device"))
+    if (!json_object_get(w->classes, n->klass->name) || driver_is_raw(n->driver))
         return 0;
     /* Made while the storage was looked at (a plugin may take its time): whoever looked may have come too early. */
     if (since_ns >= w->engine->looked_ns)

@@ -146,6 +146,11 @@ static const struct field_desc policy_table[] = {
 TABLE(policy, "policy", .none = &policy_none, .keep_text = true);
 #undef S
 
+bool driver_is_raw(const char *driver)
+{
+    return !strcmp(driver, "device") || !strcmp(driver, "nbd");
+}
+
 #define S struct class_desc
 static const struct field_desc class_desc_table[] = {
     STR(name, ALWAYS),
@@ -159,6 +164,7 @@ static const struct field_desc class_desc_table[] = {
     STR(plugin_user),
     FIELD(options, "options", FIELD_OBJECT, ALWAYS),
     BOOL(accept_inconsistent, ALWAYS),
+    BOOL(point_in_time, .about = "driver nbd: the exports are of one point in time"),
     INT(cow_percent, .unit = "percent", .about = "driver lvm: space of a COW snapshot"),
     STR(overlay_hook, ALWAYS),
 };

@@ -272,6 +272,10 @@ struct policy {
     json_t *unknown;
 };
 
+/* Whether native snapshots of that driver are the volume itself, and not something that stays as it is: nothing is
+ * retained, removed or found missing. */
+bool driver_is_raw(const char *driver);
+
 /* A storage class as the drivers need it: struct driver_class is a view of it. Shared. */
 struct class_desc {
     struct shared shared;
@@ -283,6 +287,7 @@ struct class_desc {
     char *plugin, *plugin_user;
     json_t *options; /* object of strings, NULL: none */
     bool accept_inconsistent;
+    bool point_in_time;  /* driver nbd */
     int64_t cow_percent; /* driver lvm; 0: the default */
     char *overlay_hook;
     json_t *unknown;

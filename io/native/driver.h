@@ -28,7 +28,7 @@
 /* A [storage-class] as passed to a driver; strings and arrays are borrowed. */
 struct driver_class {
     const char *name;   /* of the section */
-    const char *driver; /* "reflink", "device", "lvm-thin", "lvm", "zfs", "plugin:NAME" */
+    const char *driver; /* "reflink", "device", "lvm-thin", "lvm", "zfs", "nbd", "plugin:NAME" */
     /* Patterns of volume names (fnmatch with FNM_PATHNAME) and of labels (KIND:PATTERN); NULL-terminated; may be empty.
      */
     const char *const *match;
@@ -38,7 +38,9 @@ struct driver_class {
     const char *node;        /* configured node name: the owner tag's first half */
     const char *plugin;      /* absolute path of the plugin's program; NULL for built-in drivers */
     const char *plugin_user; /* user it runs as; NULL: no change */
-    bool accept_inconsistent; /* device: back up without a snapshot, also mounted read-write */
+    bool accept_inconsistent; /* device: back up without a snapshot, also mounted read-write; nbd: while it is written
+                                 to */
+    bool point_in_time;       /* nbd: the exports are of one point in time */
     unsigned cow_percent;     /* lvm: COW space of a snapshot, percent of its volume; 0: the default */
     const char *overlay_hook; /* device: program that makes and removes an overlay; NULL: none */
     json_t *options;          /* object of strings: backup-option.KEY of the class and volume; may be NULL */
@@ -156,7 +158,8 @@ enum driver_ability {
     DRIVER_ALLOCATED = 1 << 5,   /* knows what is allocated */
     DRIVER_CHANGED = 1 << 6,     /* knows what changed since another snapshot */
     DRIVER_TARGET = 1 << 7,      /* makes volumes to restore into */
-    DRIVER_POOL = 1 << 8         /* knows its pool's space */
+    DRIVER_POOL = 1 << 8,        /* knows its pool's space */
+    DRIVER_SOCKET = 1 << 9       /* what open() returns is no file: no other class can hold a copy of it */
 };
 
 typedef int volume_fn(const struct volume *v, void *arg);
@@ -331,6 +334,7 @@ void alias_new(char ret[ALIAS_LEN + 1]);
 /* Exactly a lower-case UUID text: such an alias can be a part of a file name. */
 bool alias_valid(const char *s);
 
-extern const struct driver driver_reflink, driver_device, driver_lvm_thin, driver_lvm, driver_zfs, driver_plugin;
+extern const struct driver driver_reflink, driver_device, driver_lvm_thin, driver_lvm, driver_zfs, driver_nbd,
+    driver_plugin;
 
 #endif

@@ -62,6 +62,11 @@ int expose_choose(const struct expose_request *q, enum expose_mechanism *ret, st
         *ret = EXPOSE_OVERLAY;
         return 0;
     }
+    if (q->own_abilities & DRIVER_SOCKET)
+        return err_set(
+            e, ERR_USAGE, ENOTSUP,
+            "storage class \"%s\" (driver %s) cannot have its intermediates in class \"%s\": it is read as it is",
+            q->own->name, q->own->driver, into->name);
     if (q->into_abilities & DRIVER_COPY_TARGET) {
         *ret = EXPOSE_COPY;
         return 0;

@@ -34,6 +34,11 @@ else
     check "without zfs it is refused, with file and line" \
         grep -qE 'zfs\.ini:[0-9]+: error: storage class "zvols": cannot run /usr/sbin/zfs.*' "$WORK/out"
 fi
+mkdir -p "$WORK/nbd/conf.d"
+cp examples/snapferry.ini "$WORK/nbd/" && cp examples/nbd.ini "$WORK/nbd/conf.d/"
+"$SNAPFERRY" check-config --config-dir "$WORK/nbd" >"$WORK/out" 2>&1
+same "the example of NBD has no errors" "$(grep ' error: ' "$WORK/out")" ""
+check "and has its key" grep -q "point-in-time  *yes" "$WORK/out"
 COLUMNS=80 conf >"$WORK/out" 2>&1
 check "no escape sequences but on a terminal" sh -c "! grep -q \$'\033' $WORK/out"
 same "80 columns are enough" "$(awk 'length > 80 && !/\// { n++ } END { print n + 0 }' "$WORK/out")" 0

@@ -109,6 +109,7 @@ static void every_key_reaches_its_place(void **state)
              "group = g\ngroup-consistency = strict\ngroup-max-skew = 250ms\nretain-max-age = 2d\n"
              "keep-on-failure = yes\nprune = before\nbackup-storage-class = b\nbackup-read-only = no\n"
              "expose-keep-on-failure = on\ncopy-limit = 10MiB\naccept-inconsistent = true\nmax-duration = 1d\n"
+             "point-in-time = yes\n"
              "splitter = FIXED-1M\ncompression = zstd\nbad-reads = map\ntype = full\nhook-prepare = /h/p\n"
              "hook-on-error = continue\nkeep-latest = 0\nkeep-annual = 3\npriority = 90\nmemory = 128MiB\n"
              "read-limit = 1MiB\n[volume \"short\"]\nname = /v/a/very/long/name/that/does/not/fit/into/the/section\n"
@@ -119,7 +120,7 @@ static void every_key_reaches_its_place(void **state)
     assert_int_equal(p.group_max_skew_ms, 250);
     assert_int_equal(p.retain_max_age_s, 2 * 86400);
     assert_true(p.keep_on_failure && p.prune_before && !p.backup_read_only && p.expose_keep_on_failure);
-    assert_true(p.accept_inconsistent && p.map_bad_reads && p.full);
+    assert_true(p.accept_inconsistent && p.point_in_time && p.map_bad_reads && p.full);
     assert_string_equal(p.backup_storage_class, "b");
     assert_int_equal(p.copy_limit, 10 << 20);
     assert_int_equal(p.max_duration_s, 86400);
