@@ -84,7 +84,8 @@ change() { # SOURCE: new content
         [ "$1" = tree ] && f=$f/f
         case $((RANDOM % 6)) in
             0) random_file "$f" $((3000000 + RANDOM * 40)) $RANDOM ;;
-            1) cp "$(ls -d "$WORK"/[abcd] | shuf -n 1 --random-source=<(yes $RANDOM))" "$WORK/copied" && cat "$WORK/copied" >"$f" ;;
+            1) cp "$(ls -d "$WORK"/[abcd] | shuf -n 1 --random-source=<(yes $RANDOM))" "$WORK/copied" &&
+                cat "$WORK/copied" >"$f" ;;
             *) for i in 1 2 3; do
                    openssl rand 90000 | dd of="$f" bs=4096 seek=$((RANDOM % 900)) conv=notrunc status=none
                done ;;
@@ -125,7 +126,8 @@ late_begin() { # SOURCE [CRASH-AT]
     touch "$WORK/stamp"
     cp -a "$R" "$WORK/other"
     change "$1"
-    backup "$WORK/other" "$@" >"$WORK/out" 2>&1 || [ "${2:-}" ] || trouble "late backup of $1" "$(tail -n 5 "$WORK/out")"
+    backup "$WORK/other" "$@" >"$WORK/out" 2>&1 || [ "${2:-}" ] ||
+        trouble "late backup of $1" "$(tail -n 5 "$WORK/out")"
 }
 late_end() {
     (cd "$WORK/other" && find . -type f -newer "$WORK/stamp" ! -name 'kopia.*' ! -name '*.tmp.*') |
@@ -193,8 +195,10 @@ maintenance() {
         note "two at once"
         sf "$R" maintenance --full --node-name n1 >"$WORK/m1" 2>&1 & pid=$!
         XDG_CACHE_HOME=$WORK/cache2 sf "$R" maintenance --full --node-name n1 >"$WORK/m2" 2>&1 & pid2=$!
-        wait $pid || grep -qE 'another client began|is already running' "$WORK/m1" || trouble "one of two" "$(cat "$WORK/m1")"
-        wait $pid2 || grep -qE 'another client began|is already running' "$WORK/m2" || trouble "two of two" "$(cat "$WORK/m2")"
+        wait $pid || grep -qE 'another client began|is already running' "$WORK/m1" ||
+            trouble "one of two" "$(cat "$WORK/m1")"
+        wait $pid2 || grep -qE 'another client began|is already running' "$WORK/m2" ||
+            trouble "two of two" "$(cat "$WORK/m2")"
     else
         ours
     fi
@@ -281,7 +285,8 @@ whole() { # all of them are restored with "all"
     if [ "$KOPIA" ] && { [ "${1:-}" = all ] || [ $((round % 2)) = 0 ]; }; then
         out=$(k snapshot verify --verify-files-percent=100 --no-auto-maintenance) || trouble "stock verifies" "$out"
         id=$(k manifest list --json --filter type:snapshot | jq -r '.[].id' | sort)
-        [ "$id" = "$(printf '%s\n' "${!live[@]}" | sort)" ] || trouble "stock lists other snapshots" "$(diff <(echo "$id") <(printf '%s\n' "${!live[@]}" | sort))"
+        [ "$id" = "$(printf '%s\n' "${!live[@]}" | sort)" ] ||
+            trouble "stock lists other snapshots" "$(diff <(echo "$id") <(printf '%s\n' "${!live[@]}" | sort))"
         if [ "${1:-}" = all ]; then
             out=$(k content verify --full --no-auto-maintenance) || trouble "stock verifies contents" "$out"
         fi
@@ -310,7 +315,8 @@ for round in $(seq "$ROUNDS"); do
     whole $([ $((round % 10)) = 0 ] && echo all)
     passes "${hours[RANDOM % ${#hours[@]}]}"
     [ $failures -gt 4 ] && break
-    [ $failures -gt $before ] || [ $((round % 10)) != 0 ] || echo "# seed $SEED: round $round at hour $hour, ${#live[@]} snapshots, $(pack_bytes) bytes"
+    [ $failures -gt $before ] || [ $((round % 10)) != 0 ] ||
+        echo "# seed $SEED: round $round at hour $hour, ${#live[@]} snapshots, $(pack_bytes) bytes"
 done
 same "seed $SEED: $round rounds, $hour hours" $failures 0
 
@@ -318,7 +324,8 @@ same "seed $SEED: $round rounds, $hour hours" $failures 0
 quiet_day() {
     passes 25
     before_maintenance
-    sf "$R" maintenance --full --node-name n1 >"$WORK/out" 2>&1 || trouble "maintenance at the end" "$(tail -n 15 "$WORK/out")"
+    sf "$R" maintenance --full --node-name n1 >"$WORK/out" 2>&1 ||
+        trouble "maintenance at the end" "$(tail -n 15 "$WORK/out")"
     after_maintenance "at the end"
 }
 round=0 # the end
@@ -328,8 +335,10 @@ for _ in 1 2 3 4; do quiet_day; done
 account "the end"
 whole all
 needed=$(entries | awk '$6 == "live" { s += $4 } END { print s + 0 }')
-check "seed $SEED: $(pack_bytes) bytes for $needed that are needed" [ "$(pack_bytes)" -lt $((needed * 10 / 6 + 2000000)) ]
-check "seed $SEED: all contents that are live are needed" [ "$(sf "$R" repo usage --json | result kept.young.count)" = 0 ]
+check "seed $SEED: $(pack_bytes) bytes for $needed that are needed" \
+    [ "$(pack_bytes)" -lt $((needed * 10 / 6 + 2000000)) ]
+check "seed $SEED: all contents that are live are needed" \
+    [ "$(sf "$R" repo usage --json | result kept.young.count)" = 0 ]
 for id in $(complete); do sf "$R" snapshot delete "$id" --force --quiet || trouble "delete $id"; done
 for _ in 1 2 3 4 5; do quiet_day; done
 check "seed $SEED: $(pack_bytes) bytes without snapshots" [ "$(pack_bytes)" -lt 1000000 ]

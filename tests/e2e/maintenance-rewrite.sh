@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
 # What is needed in packs that are nearly empty is stored again, together, and the old packs are deleted by a later run
-# (CF-40, CF-42): not within the hour in which others may still read there, whatever the run is killed at; what cannot be
-# read is left and named, and keeps nothing else from being done.
+# (CF-40, CF-42): not within the hour in which others may still read there, whatever the run is killed at; what cannot
+# be read is left and named, and keeps nothing else from being done.
 . "$(dirname "$0")/../lib.sh"
 export SNAPFERRY_TEST_MAINTENANCE=1
 R=$WORK/repo

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
 # Driver nbd: a storage class of exports is backed up by the daemon; the mover gets a connected socket and negotiates
-# itself (MS-09). What is of no point in time is refused unless told (PVC-24); servers that cannot be reached do not hide
-# the others (E-02).
+# itself (MS-09). What is of no point in time is refused unless told (PVC-24); servers that cannot be reached do not
+# hide the others (E-02).
 . "$(dirname "$0")/../daemon-lib.sh"
 . "$(dirname "$0")/../nbd-lib.sh"
 need_root "driver nbd"

@@ -45,7 +45,8 @@ moving() { # starts a backup: F, O, PID; it is in the middle when this returns
 moved() { [ "$(doc "$1" | jq '.progress.done // .details.progress.done // 0')" -gt "$2" ]; }
 
 moving
-same "its mover is locked down" "$(grep -E '^(Seccomp|NoNewPrivs):' "/proc/$PID/status" | grep -o '[0-9]*' | tr '\n' ' ')" "1 2 "
+same "its mover is locked down" \
+    "$(grep -E '^(Seccomp|NoNewPrivs):' "/proc/$PID/status" | grep -o '[0-9]*' | tr '\n' ' ')" "1 2 "
 same "it has the network" "$(readlink "/proc/$PID/ns/net")" "$(readlink /proc/self/ns/net)"
 same "the keys are not in its arguments and environment" "$(tr '\0' '\n' <"/proc/$PID/cmdline" | cat - <(tr '\0' '\n' \
     <"/proc/$PID/environ") | grep -cE 'secret|access|=old')" 0
@@ -79,7 +80,8 @@ same "its mover was adopted" "$(grep -c "process $PID) is still running and was 
 # Wrong keys: the repository is not available, backups wait, and go on when the keys are right.
 keys nobody
 check "wrong keys show in status" until_true 60 down_because 'refuses the credentials'
-check "with what to do" eval '[[ $(askj status | jq -r ".problems[].hint") =~ "does not know the access-key in the cred" ]]'
+check "with what to do" \
+    eval '[[ $(askj status | jq -r ".problems[].hint") =~ "does not know the access-key in the cred" ]]'
 expect "and status --check fails" 3 -- ask status --check --quiet
 new_data 7
 F=$(submit "$WORK/xfs/far/b.img")

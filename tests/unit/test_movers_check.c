@@ -181,11 +181,11 @@ static void test_unusable_lists(void **state)
     static const struct {
         bool there, sealed, empty, endless;
         const char *why;
-    } lists[] = {{false, false, false, false, "no sealed list of changes"},
-                 {true, false, false, false, "no sealed list of changes"},
-                 {true, true, true, false, "no sealed list of changes"},
-                 {true, true, false, false, "list of changed ranges"},
-                 {true, true, false, true, "cannot map the list of changes"}};
+    } lists[] = {{false, false, false, false, "no sealed list of ranges"},
+                 {true, false, false, false, "no sealed list of ranges"},
+                 {true, true, true, false, "no sealed list of ranges"},
+                 {true, true, false, false, "list of ranges"},
+                 {true, true, false, true, "cannot map the list of"}};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
         char name[32];
         snprintf(name, sizeof name, "up-list-%zu.vol-1", i);

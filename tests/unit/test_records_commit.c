@@ -564,7 +564,7 @@ static void a_row_that_cannot_be_used_meanwhile(void **state)
 {
     (void)state;
     struct err e = ERR_INIT;
-    struct records *r = filled();
+    struct records *r = reopen(filled()); /* finished ones are read from the disk, not from memory */
     CLEANUP(operation_clear) struct operation op = ROW_INIT;
     exec(r, "UPDATE operations SET doc = '[]' WHERE id = 'old-7'");
     change(r);
