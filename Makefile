@@ -415,8 +415,8 @@ Test
   make check-valgrind     unit tests of what parses and computes, under valgrind
   make model              the engine's decisions against their model: SEQUENCES=200000
   make mutants            which changes of the decisions the tests notice: MUTANTS=200
-  make maintenance-long   maintenance among writers of all kinds, killed ones too: SEEDS="1 2" ROUNDS=50, with KOPIA=/path/to/kopia
-                          beside stock Kopia
+  make maintenance-long   runs of maintenance among writers of all kinds, killed ones too; KOPIA=/path/to/kopia:
+                          beside stock Kopia; SEEDS="1 2" ROUNDS=50
   make soak               the daemon under random faults: OPS=1000 operations
   make fuzz               libFuzzer (clang): FUZZ_SECONDS=30 for each target
   make fuzz-inside        mutations inside the encryption, with sanitizers: FUZZ_SECONDS=3600 FUZZ_SEED=1

@@ -147,8 +147,11 @@ static void print_result(const struct options *o, const struct maintain_result *
         printf("DAMAGED           %llu contents of short packs cannot be read\n", (unsigned long long)r->unreadable.n);
     if (o->explain)
         explain(o, r);
-    printf("%s %s of %s in packs%s.\n", o->dry_run ? "Would free" : "Freed", text_bytes(r->deleted.bytes),
-           text_bytes(r->packs.bytes), o->dry_run ? "; nothing was changed" : "");
+    printf("%s %s of %s in packs", o->dry_run ? "Would free" : "Freed", text_bytes(r->deleted.bytes),
+           text_bytes(r->packs.bytes));
+    if (r->rewritten.n && !o->dry_run)
+        printf(", stored %s again", text_bytes(r->rewritten.bytes));
+    puts(o->dry_run ? "; nothing was changed." : ".");
 }
 
 static int take(const struct options *o, struct repo *r, const char *owner, struct err *e)
