@@ -58,7 +58,7 @@ quiet
 A=('max-per-device = 1')
 conf
 starts_work a/1; submit "$X/a/2.img" "$X/b/4.img" >/dev/null
-check "max-per-device: the second one of the class waits" until_true 60 waits a/2 'its device group .* has [12] running already'
+check "max-per-device: the second one of the class waits" until_true 60 waits a/2 'device group .* has [12] running'
 at_work "max-per-device: one of another class does not" b/4
 quiet
 A=()
