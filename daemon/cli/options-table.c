@@ -199,7 +199,7 @@ const struct option_info option_table[] = {
      "auto (default: live on a terminal, else lines), yes or no"},
     {OPT_QUIET, "quiet", NULL, ALL_VERBS, "print only results and errors"},
     {OPT_VERBOSE, "verbose", NULL, MOVES | V(ASK_BACKUP) | V(ASK_RESTORE) | V(ASK_VERIFY) | V(WAIT) | V(DESCRIBE),
-     "also show counts and the time of each stage at the end; describe: all that is recorded"},
+     "show more: counts and the time of each stage; describe: all that is recorded"},
     {OPT_DEBUG, "debug", NULL, ALL_VERBS, "print debug messages to standard error"},
     {OPT_FORMAT_VERSION, "format-version", "N", V(REPO_CREATE), "1, 2 or 3 (default 3)"},
     {OPT_BLOCK_HASH, "block-hash", "NAME", V(REPO_CREATE) | V(BENCH), "content hash (default BLAKE2B-256-128)"},
@@ -261,9 +261,8 @@ const struct option_info option_table[] = {
      "percentage of contents to read and verify (default 100)"},
     {OPT_RUNTIME_DIR, "runtime-dir", "DIR", ASKS, "directory of the daemon's socket (default /run/snapferry)"},
     {OPT_STATE_DIR, "state-dir", "DIR", ASKS, "the daemon's records, read if it is down (default /var/lib/snapferry)"},
-    {OPT_CONFIG_DIR, "config-dir", "DIR", ASKS | V(CHECK_CONFIG),
-     "the daemon's configuration (default /etc/snapferry)"},
-    {OPT_CONFIG_DIR, "config-dir", "DIR", WITH_REPO, "directory of the configuration (default /etc/snapferry)"},
+    {OPT_CONFIG_DIR, "config-dir", "DIR", ASKS | V(CHECK_CONFIG) | WITH_REPO,
+     "directory of the configuration (default /etc/snapferry)"},
     {OPT_JOB, "job", "JOB", V(ASK_BACKUP), "run this [job]"},
     {OPT_WAIT, "wait", NULL, STARTS | V(CANCEL) | V(DELETE),
      "wait until it has ended; the exit code is that of the operation"},
@@ -375,14 +374,31 @@ static size_t option_entries(enum option_id id, uint64_t mask, size_t before)
     return n;
 }
 
-static void help_options(FILE *f, uint64_t mask)
+/* They mean the same for whatever verb has them: what a verb has for itself is read first. */
+static bool is_general(enum option_id id)
 {
+    static const enum option_id general[] = {
+        OPT_REPO,      OPT_PASSWORD_FILE, OPT_INSECURE,     OPT_CONFIG,  OPT_CONFIG_DIR, OPT_RUNTIME_DIR, OPT_STATE_DIR,
+        OPT_CACHE_DIR, OPT_CACHE_SIZE,    OPT_INDEX_MEMORY, OPT_JSON,    OPT_PROGRESS,   OPT_QUIET,       OPT_WIDE,
+        OPT_VERBOSE,   OPT_DEBUG,         OPT_HELP,         OPT_VERSION, OPT_COMPLETION};
+    for (size_t i = 0; i < sizeof general / sizeof *general; i++)
+        if (general[i] == id)
+            return true;
+    return false;
+}
+
+static void help_options(FILE *f, const char *head, uint64_t mask, bool general)
+{
+    bool any = false;
     for (size_t i = 0; i < option_table_len; i++) {
         const struct option_info *t = &option_table[i];
-        if (!(t->verbs & mask) || option_entries(t->id, mask, i))
+        if (!(t->verbs & mask) || is_general(t->id) != general || option_entries(t->id, mask, i))
             continue;
         const bool several = option_entries(t->id, mask, option_table_len) > 1;
         char left[64];
+        if (!any)
+            fprintf(f, "\n%s:\n", head);
+        any = true;
         snprintf(left, sizeof left, "%s--%s%s%s",
                  t->id == OPT_REPO      ? "-r, "
                  : t->id == OPT_HELP    ? "-h, "
@@ -407,8 +423,8 @@ static void help_form(FILE *f, const struct verb_info *i)
     snprintf(text, sizeof text, "%c%s.", toupper((unsigned char)i->summary[0]), i->summary + 1);
     fputc('\n', f);
     print_within(f, text, 0, 0, help_width());
-    fputs("\noptions:\n", f);
-    help_options(f, UINT64_C(1) << i->verb);
+    help_options(f, "options", UINT64_C(1) << i->verb, false);
+    help_options(f, "general options", UINT64_C(1) << i->verb, true);
     fprintf(f, "\nexamples:\n%s", verb_example(i->verb));
 }
 
@@ -476,7 +492,6 @@ void options_help(FILE *f, const struct options *o)
     help_verbs(f, FORM_LOCAL, NULL);
     fputs("\nverbs with -r:\n", f);
     help_verbs(f, FORM_REPO, NULL);
-    fputs("\noptions (`snapferry VERB --help` lists those of a verb):\n", f);
-    help_options(f, ALL_VERBS);
-    fputs("\nSee snapferry(8).\n", f);
+    help_options(f, "general options", ALL_VERBS, true);
+    fputs("\n`snapferry help VERB` lists the options of a verb, with examples.\nSee snapferry(8).\n", f);
 }

@@ -53,7 +53,10 @@ same "nothing where any text will do" "$(offers hold x --note "")" ""
 free="--as --cache-size --checkpoint-interval --class-map --description --ecc-percent --index-memory --length --limit
     --lines --memory --node --node-name --note --offset --owner --pack-size --queue-depth --read-limit --read-percent
     --seconds --size --tag --verify-sample --workers --write-limit"
-without=$("$SNAPFERRY" --help | grep -oE -- '^ +(-., )?--[a-z-]+ [A-Z]\S*' | grep -oE -- '--[a-z-]+' | sort -u |
+verbs=$("$SNAPFERRY" --help | sed -n '/^verbs/,/^general options/p' |
+    grep -oE '^  ((repo|snapshot|native) [a-z-]+|[a-z-]+)' | sort -u)
+without=$(while read -r v; do "$SNAPFERRY" $v --help; done <<<"$verbs" |
+    grep -oE -- '^ +(-., )?--[a-z-]+ [A-Z]\S*' | grep -oE -- '--[a-z-]+' | sort -u |
     while read -r o; do grep -qE -- "^ +(-r \| )?$o\) want=" "$SCRIPT" || echo "$o"; done | paste -sd ' ')
 same "each option has words, or cannot have any" "$without" "$(echo $free)"
 same "no option is offered that is not in the help" "$(offers --comp)" --compression

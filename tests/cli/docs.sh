@@ -106,8 +106,8 @@ commands() {
         close ARGV if eof' "$@"
 }
 "$SNAPFERRY" --help >"$WORK/help"
-sed -n '/^verbs/,/^options/p' "$WORK/help" | grep -oE '^  ((repo|snapshot|native) [a-z-]+|[a-z-]+)' | sed 's/^ *//' |
-    sort -u >"$WORK/verbs"
+sed -n '/^verbs/,/^general options/p' "$WORK/help" |
+    grep -oE '^  ((repo|snapshot|native) [a-z-]+|[a-z-]+)' | sed 's/^ *//' | sort -u >"$WORK/verbs"
 while read -r v; do "$SNAPFERRY" $v --help >"$WORK/help.${v// /_}"; done <"$WORK/verbs"
 judge() { # lines of commands() on standard input
     local where words verb w
@@ -141,7 +141,7 @@ same "one that does not is noticed" "$(judge <"$WORK/bad")" \
 
 thin=$(while read -r v; do
     f=$WORK/help.${v// /_}
-    grep -q '^usage: ' "$f" && grep -q '^options:' "$f" && grep -q '^examples:' "$f" || echo "$v"
+    grep -q '^usage: ' "$f" && grep -qE '^(general )?options:' "$f" && grep -q '^examples:' "$f" || echo "$v"
 done <"$WORK/verbs")
 empty "the help of each verb has usage, options and an example" "$thin"
 sed -n '/^examples:/,/^$/p' "$WORK"/help.* | sed -n 's/^  snapferry /example\t/p' >"$WORK/examples"

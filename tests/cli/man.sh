@@ -4,15 +4,17 @@
 . "$(dirname "$0")/../lib.sh"
 POD=docs/man/snapferry.8.pod
 "$SNAPFERRY" --help >"$WORK/help"
-grep -oE '^ +(-., )?--[a-z0-9-]+' "$WORK/help" | grep -oE -- '--[a-z0-9-]+' | sort -u >"$WORK/options"
+verbs=$(sed -n '/^verbs/,/^general options/p' "$WORK/help" | grep -oE '^  ((repo|snapshot|native) [a-z-]+|[a-z-]+)' |
+    sed 's/^ *//' | sort -u)
+while read -r v; do "$SNAPFERRY" $v --help; done <<<"$verbs" >"$WORK/help.verbs"
+cat "$WORK/help" "$WORK/help.verbs" | grep -oE '^ +(-., )?--[a-z0-9-]+' |
+    grep -oE -- '--[a-z0-9-]+' | sort -u >"$WORK/options"
 check "help lists options" test "$(wc -l <"$WORK/options")" -gt 30
 missing=$(while read -r o; do grep -qE -- "B<$o>" "$POD" || echo "$o"; done <"$WORK/options")
 same "every option is in the man page" "$missing" ""
 extra=$(grep -oE '^=item .*' "$POD" | grep -oE -- 'B<--[a-z0-9-]+>' | tr -d 'B<>' | sort -u | while read -r o; do
     grep -qx -- "$o" "$WORK/options" || echo "$o"; done)
 same "the man page has no option that does not exist" "$extra" ""
-verbs=$(sed -n '/^verbs/,/^options/p' "$WORK/help" | grep -oE '^  ((repo|snapshot|native) [a-z-]+|[a-z-]+)' |
-    sed 's/^ *//' | sort -u)
 check "help lists verbs" test "$(wc -l <<<"$verbs")" -gt 30
 missing=$(while read -r v; do [ -z "$v" ] || grep -qE "^=item B<$v>" "$POD" || echo "$v"; done <<<"$verbs")
 same "every verb is in the man page" "$missing" ""

@@ -6,6 +6,10 @@ R=$WORK/repo
 
 expect "help of the command" 0 'usage: snapferry -r REPO' -- "$SNAPFERRY" --help
 same "it fits 80 columns" "$("$SNAPFERRY" --help | awk 'length > 80')" ""
+same "it has only options that mean the same for all verbs" \
+    "$("$SNAPFERRY" --help | grep -E -- 'depends on the verb|--differential')" ""
+check "what a verb has for itself stands before what all have" bash -c '"$0" restore --help |
+    sed "/^general options:/q" | grep -q -- "--differential"' "$SNAPFERRY"
 expect "help of a verb" 0 'Restore the volume' -- "$SNAPFERRY" restore --help
 same "help VERB is VERB --help" "$("$SNAPFERRY" help restore)" "$("$SNAPFERRY" restore --help)"
 same "of two words, too" "$("$SNAPFERRY" help native list)" "$("$SNAPFERRY" native list --help)"
