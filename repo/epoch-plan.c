@@ -170,6 +170,24 @@ void epoch_listing_clear(struct epoch_listing *l)
 
 /* ---- decisions ---- */
 
+int64_t epoch_missing(const struct epoch_listing *l, struct err *e)
+{
+    for (int64_t epoch = l->first; epoch < l->write_epoch; epoch++) {
+        CLEANUP_FREE struct blob_info *have = NULL;
+        size_t n = 0;
+        if (epoch_with_blobs(l, epoch) != epoch)
+            return epoch;
+        int rc = add_new(l, epoch, &have, &n, e);
+        if (rc == 0 && n == 0)
+            rc = add_complete(l, is_single, epoch, &have, &n, e);
+        if (rc < 0)
+            return rc;
+        if (n == 0)
+            return epoch;
+    }
+    return -1;
+}
+
 bool epoch_advance_due(const struct epoch_listing *l, const struct epoch_params *p)
 {
     int64_t oldest = INT64_MAX, newest = INT64_MIN, bytes = 0, count = 0;

@@ -47,6 +47,22 @@ static int list_index(struct repo *r, struct epoch_listing *ret, struct err *e)
     return epoch_listing_make(ret, l.b, l.n, e);
 }
 
+int tidy_check(struct repo *r, struct err *e)
+{
+    CLEANUP(epoch_listing_clear) struct epoch_listing l = {0};
+    int rc = list_index(r, &l, e);
+    int64_t epoch = rc == 0 ? epoch_missing(&l, e) : -1;
+    if (rc < 0 || epoch == -1)
+        return rc;
+    if (epoch < 0)
+        return (int)epoch;
+    err_set(e, ERR_DAMAGE, EBADMSG,
+            "all index blobs of epoch %" PRId64 " are lost (the write epoch is %" PRId64 "): nothing is removed", epoch,
+            l.write_epoch);
+    return err_hint(e, "run verify to see what is missing, and see snapferry-recovery(7) to rebuild the index from the "
+                       "packs");
+}
+
 /* ---- comparing ---- */
 
 /* Two merges that give the same entries in the same order have the same digest. */

@@ -20,6 +20,9 @@ int epoch_listing_make(struct epoch_listing *ret, struct blob_info *b, size_t n,
 void epoch_listing_clear(struct epoch_listing *l);
 
 /* The decisions. Pure. Lists of blobs are malloc()ed; 0 blobs: nothing to do. */
+/* The first epoch before the write epoch of which no index blobs are left: its number, -1 if there is none. An epoch
+ * that has none does not advance (section 9.5), and what is deleted is in a compacted set: blobs were lost. */
+int64_t epoch_missing(const struct epoch_listing *l, struct err *e);
 bool epoch_advance_due(const struct epoch_listing *l, const struct epoch_params *p);
 /* The first settled epoch without a compacted set: its number, -1 if there is none. */
 int64_t epoch_single_due(const struct epoch_listing *l, struct blob_info **ret, size_t *n, struct err *e);
@@ -44,6 +47,8 @@ struct epoch_tidied {
 };
 /* Each does one task, and adds to *ret. `dry_run`: only counts. Compacted sets are compared with what they replace
  * before they become visible, and superseded blobs with the set in the store before they are deleted. */
+/* ERR_DAMAGE: all index blobs of an epoch are lost. */
+int tidy_check(struct repo *r, struct err *e);
 int tidy_single_epochs(struct repo *r, bool dry_run, struct epoch_tidied *ret, struct err *e);
 int tidy_advance(struct repo *r, bool dry_run, struct epoch_tidied *ret, struct err *e);
 int tidy_range(struct repo *r, bool dry_run, struct epoch_tidied *ret, struct err *e);

@@ -131,6 +131,16 @@ static int marker_add(const struct blob_info *info, void *arg)
 
 #define MARKER_MAX ((size_t)1 << 20)
 
+/* Whether a process of this machine is writing the session. Unlike the times in its marker, that does not depend on a
+ * clock, which may have been set since. */
+static bool record_is_locked(const struct repo *r, const char *session_id)
+{
+    char path[4400];
+    snprintf(path, sizeof path, "%s/sessions/%s", r->cache_dir, session_id);
+    CLEANUP_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    return fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
+}
+
 static int marker_read(struct repo *r, struct session_marker *a, struct err *e)
 {
     CLEANUP_FREE uint8_t *sealed = NULL, *text = NULL;
@@ -146,6 +156,9 @@ static int marker_read(struct repo *r, struct session_marker *a, struct err *e)
     if (!seen || time_parse(&a->seen_ns, seen) < 0)
         rc = err_set(e, ERR_DAMAGE, EBADMSG, "session marker %s is malformed", a->name);
     json_decref(j);
+    const int64_t now = now_ns();
+    if (rc == 0 && a->seen_ns < now && record_is_locked(r, a->id))
+        a->seen_ns = now;
     return rc;
 }
 

@@ -28,7 +28,7 @@ int marker_put(struct repo *r, const char *session_id, int64_t start_ns, char na
 /* The session of a marker: its id, and when it last gave a sign of life. */
 struct session_marker {
     char name[BLOB_NAME_MAX + 1], id[SESSION_ID_TEXT];
-    int64_t seen_ns;  /* by its client's clock */
+    int64_t seen_ns;  /* by its client's clock; now, if a process of this machine (with this cache) is writing it */
     int64_t mtime_ns; /* of the blob */
 };
 /* All markers in the repository; *ret is malloc()ed. Those that vanish meanwhile are left out. One that cannot be read

@@ -3,9 +3,12 @@
 #ifndef SNAPFERRY_DAEMON_MOVER_MAINTAIN_IMPL_H
 #define SNAPFERRY_DAEMON_MOVER_MAINTAIN_IMPL_H
 
+#include "base/time.h"
 #include "daemon/mover/maintain.h"
 #include "daemon/mover/mapped.h"
 #include "repo/marker.h"
+
+#include <errno.h>
 
 struct run {
     struct repo *r;
@@ -32,6 +35,14 @@ static inline void sum_add(struct maintain_sum *s, uint64_t bytes)
 {
     s->n++;
     s->bytes += bytes;
+}
+
+#define CLOCK_LIMIT_NS (5 * NS_PER_MIN) /* between two clocks */
+
+/* Whether something is damaged, or on a bad sector, which keeps nothing else from being done. */
+static inline bool is_unreadable(int64_t rc, const struct err *e)
+{
+    return rc < 0 && (e->cls == ERR_DAMAGE || e->sys == EIO);
 }
 
 /* Flags of pack records. */

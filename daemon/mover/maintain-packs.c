@@ -13,7 +13,7 @@
 
 /* A coarse clock of the storage, and packs that were being finished when the run began. */
 #define LISTING_MARGIN_NS (10 * NS_PER_MIN)
-/* What no index has, and no session accounts for, may be all that is left of a lost index. */
+/* Data that no index has, and no session accounts for, may be all that is left of a lost index. */
 #define UNKNOWN_AGE_NS (14 * NS_PER_DAY)
 
 static const char pack_letters[] = {'p', 'q'};
@@ -87,7 +87,7 @@ static int pack_lookup(const struct run *m, const struct blob_info *i, struct lo
         return rc;
     }
     l->gone = rc == -ENOENT; /* a list may lag behind deletions */
-    l->unreadable = rc < 0 && !l->gone && own.cls == ERR_DAMAGE;
+    l->unreadable = !l->gone && is_unreadable(rc, &own);
     if (rc < 0 && !l->unreadable && !l->gone)
         *e = own;
     return l->unreadable || l->gone ? 0 : rc;
@@ -102,24 +102,36 @@ static int pack_suspect(const struct blob_info *i, void *arg)
     struct lookup l;
     if (p)
         p->time_ns = i->mtime_ns;
+    /* However old it is: an index blob may be lost at any time. What a killed client leaves has its marker. */
     if (!p || (p->damage & PACK_KNOWN) || i->mtime_ns > m->started_ns - LISTING_MARGIN_NS ||
-        i->mtime_ns < m->started_ns - UNKNOWN_AGE_NS || session_seen(m, i->name) != INT64_MIN)
+        session_seen(m, i->name) != INT64_MIN)
         return 0;
     int rc = run_interrupted(m, m->e);
     if (rc == 0)
         rc = pack_lookup(m, i, &l, m->e);
     if (rc < 0 || !(l.manifest && l.unknown))
         return rc;
-    char until[TIME_TEXT];
-    time_text((i->mtime_ns + UNKNOWN_AGE_NS) / NS_PER_S * NS_PER_S, until);
     err_set(m->e, ERR_DAMAGE, EBADMSG,
             "no index has pack %s, which contains snapshots or policies, and no session is writing it: its index may "
             "have been lost, so nothing is removed",
             i->name);
-    return err_hint(m->e,
-                    "see snapferry-recovery(7) to rebuild the index from the packs; if a client was killed there, "
-                    "maintenance runs again from %s on",
-                    until);
+    return err_hint(m->e, "see snapferry-recovery(7) to rebuild the index from the packs: after that maintenance runs "
+                          "again, and frees what is not needed");
+}
+
+/* What is marked deleted would at once count as dropped, without the time in which others are seen to need it. */
+static int check_watermark(const struct run *m, struct err *e)
+{
+    struct index_set_stats is;
+    char until[TIME_TEXT];
+    index_set_stats(repo_index(m->r), &is);
+    if (is.watermark <= (m->started_ns + CLOCK_LIMIT_NS) / NS_PER_S || m->o->unsafe)
+        return 0;
+    err_set(e, ERR_CLOCK, 0,
+            "what is marked deleted until %s counts as dropped, and that time has not come: the clock of a client that "
+            "ran maintenance was wrong; nothing is removed",
+            time_text(is.watermark * NS_PER_S, until));
+    return err_hint(e, "check the clocks of all clients; maintenance runs again after that time");
 }
 
 int run_look(struct run *m, struct err *e)
@@ -128,6 +140,10 @@ int run_look(struct run *m, struct err *e)
     int rc = markers_load(m->r, &m->markers, &m->n_markers, e);
     if (rc == 0)
         rc = index_set_refresh(repo_index(m->r), e);
+    if (rc == 0)
+        rc = tidy_check(m->r, e);
+    if (rc == 0)
+        rc = check_watermark(m, e);
     if (rc == 0)
         rc = pack_table_new(&m->packs, repo_cache_dir(m->r), e);
     m->e = e;

@@ -187,7 +187,7 @@ static int piece_move(struct rewrite *w, const struct piece *p, const uint8_t *s
     if (rc < 0)
         return rc;
     int64_t n = content_read_entry(w->reader, &en, stored, data, p->length, true, &own);
-    if (n < 0 && (own.cls == ERR_DAMAGE || n == -ENOENT)) {
+    if (n == -ENOENT || is_unreadable(n, &own)) {
         log_warning("cannot move a content to another pack: %s", own.msg);
         sum_add(&res->unreadable, p->packed);
         return 0;
@@ -232,7 +232,7 @@ static int pieces_move(struct rewrite *w, struct err *e)
         if (whole) {
             rc = blobs_read(repo_blobs(w->m->r), p->pack->name, p->offset, w->window, len, &own);
             whole = rc == 0;
-            if (rc < 0 && own.cls != ERR_DAMAGE && rc != -ENOENT) {
+            if (rc < 0 && rc != -ENOENT && !is_unreadable(rc, &own)) {
                 *e = own;
                 return rc;
             }

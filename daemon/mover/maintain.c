@@ -13,7 +13,6 @@
 #include <string.h>
 #include <sys/file.h>
 
-#define CLOCK_LIMIT_NS (5 * NS_PER_MIN)
 #define TAKE_OVER_NS (30 * NS_PER_MIN) /* a former owner that has not seen it yet has ended by then */
 #define DOCUMENTS ((uint64_t)96 << 20) /* held in memory at a time */
 #define CONTENT_MAX ((size_t)1 << 28)
@@ -194,7 +193,7 @@ static int restore_content(struct sweep *w, const struct index_entry *en)
     if (!data)
         return err_nomem(w->e);
     int64_t n = content_read_entry(w->reader, en, NULL, data, en->length, true, &own);
-    if (n < 0 && own.cls == ERR_DAMAGE) {
+    if (is_unreadable(n, &own)) {
         log_warning("cannot store a deleted content again that snapshots need: %s", own.msg);
         res->damaged++;
         return 0;

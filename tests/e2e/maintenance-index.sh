@@ -28,6 +28,9 @@ done
 for i in 1 2 3 4 5 6 7 8 9; do printf epoch-marker >"$R/xe$i.f"; done
 check "whole" sf "$R" verify --quiet
 all=$(entries)
+mv "$R/x/n4_" "$WORK/n4_"
+expect "all index blobs of an epoch are lost" 15 'all index blobs of epoch 4 are lost .*nothing is removed' -- q --full
+mv "$WORK/n4_" "$R/x/n4_"
 same "what would be done" "$(q --full --dry-run --json | tail -n 1 |
     jq -c '.index | [.writeEpoch, .epochsCompacted > 0, .rangeCompacted, .blobsDeleted]')" '[9,true,true,0]'
 expect "killed while it compacts" 137 -- env SNAPFERRY_CRASH_AT=maintenance-compacting:3 "$SNAPFERRY" -r "$R" \

@@ -145,7 +145,17 @@ mv "$newest" "$WORK/lost"
 expect "an index blob is missing" 15 'nothing is removed|its index may have been lost' -- m
 packs() { find "$1/p" "$1/q" -type f | wc -l; }
 same "no pack was deleted" "$(packs "$R")" "$(packs "$WORK/whole")"
+cp -a "$R" "$WORK/now"
+age 400
+expect "and is for 16 days" 15 'nothing is removed|its index may have been lost' -- m
+same "no pack was deleted after 16 days" "$(packs "$R")" "$(packs "$WORK/whole")"
+rm -rf "$R" && mv "$WORK/now" "$R"
 mv "$WORK/lost" "$newest"
+# The mark of a client whose clock was wrong: all that is marked deleted would count as dropped.
+printf deletion-watermark >"$R/xw$(date -d '2 days' +%s).f"
+expect "what is marked deleted in two days is dropped" 21 'that time has not come' -- m
+same "no pack was deleted for it" "$(packs "$R")" "$(packs "$WORK/whole")"
+rm "$R"/xw*.f
 check "it is back" m --quiet
 printf 'x' | dd of="$newest" bs=1 seek=40 conv=notrunc status=none
 rm -rf "$CACHE"

@@ -328,6 +328,36 @@ static void corners(void **state)
                  NAMES("xr0_9223372036854775807_z-s1-c1"));
 }
 
+static int64_t missing(const char *const *in)
+{
+    struct err e = ERR_INIT;
+    struct epoch_listing l;
+    size_t n = 0;
+    struct blob_info *b = calloc(16, sizeof *b);
+    assert_non_null(b);
+    for (; in[n]; n++)
+        snprintf(b[n].name, sizeof b[n].name, "%s", in[n]);
+    assert_ok(epoch_listing_make(&l, b, n, &e), &e);
+    int64_t epoch = epoch_missing(&l, &e);
+    epoch_listing_clear(&l);
+    return epoch;
+}
+
+/* An epoch has index blobs, or a complete set of them, or is in a range; the write epoch need not have any yet. */
+static void lost_epochs(void **state)
+{
+    (void)state;
+    assert_int_equal(missing(NAMES("xn0_a-s1-c1")), -1);
+    assert_int_equal(missing(NAMES("xe1", "xn0_a-s1-c1")), -1);
+    assert_int_equal(missing(NAMES("xe1", "xn1_a-s1-c1")), 0);
+    assert_int_equal(missing(NAMES("xe4", "xs0_a-s1-c1", "xn1_b-s1-c1", "xs2_c-s2-c1", "xn3_d-s3-c1")), -1);
+    assert_int_equal(missing(NAMES("xe4", "xs0_a-s1-c1", "xn1_b-s1-c1", "xs2_c-s2-c2", "xn3_d-s3-c1")), 2);
+    assert_int_equal(missing(NAMES("xe6", "xr0_3_a-s1-c1", "xn4_b-s1-c1", "xn5_c-s2-c1")), -1);
+    assert_int_equal(missing(NAMES("xe6", "xr0_3_a-s1-c2", "xn4_b-s1-c1", "xn5_c-s2-c1")), 0);
+    assert_int_equal(missing(NAMES("xe6", "xr0_3_a-s1-c1", "xn4_b-s1-c1", "xn6_c-s2-c1")), 5);
+    assert_int_equal(missing(NAMES("xe9223372036854775807", "xn0_a-s1-c1")), 1);
+}
+
 /* ---- in a repository -------------------------------------------------------------------------------------------- */
 
 struct repo {
@@ -695,6 +725,7 @@ int main(void)
         cmocka_unit_test(states),
         cmocka_unit_test(tidies),
         cmocka_unit_test(corners),
+        cmocka_unit_test(lost_epochs),
         cmocka_unit_test(plain_write),
         cmocka_unit_test(epoch_advances_between_shards),
         cmocka_unit_test(same_epoch_keeps_shards),

@@ -3,7 +3,9 @@
 #include "tests/unit/format.h"
 #include "tests/unit/testrepo.h"
 
+#include "repo/item.h"
 #include "repo/maintenance.h"
+#include "repo/marker.h"
 
 static const char *when_text(int64_t ns, char *out)
 {
@@ -144,9 +146,46 @@ static void stored(void **state)
     testrepo_free(&t);
 }
 
+/* A session that is being written is alive, whatever its marker says and the clock is set to. */
+static void alive(void **state)
+{
+    (void)state;
+    struct testrepo t;
+    struct err e = ERR_INIT;
+    struct session_record *rec;
+    struct session_marker *all;
+    size_t n;
+    char id[SESSION_ID_TEXT], name[BLOB_NAME_MAX + 1], text[256];
+    uint8_t *sealed;
+    size_t len;
+    testrepo_new(&t, NULL, NULL);
+    assert_ok(session_id_new(id, now_ns(), &e), &e);
+    snprintf(text, sizeof text,
+             "{\"id\":\"%s\",\"startTime\":\"2020-01-01T00:00:00Z\",\"checkpointTime\":\"2020-01-01T00:00:00Z\"}", id);
+    assert_ok(named_seal(repo_sealer(t.r), "s", id, text, strlen(text), name, &sealed, &len, &e), &e);
+    assert_ok(blobs_put(repo_blobs(t.r), name, sealed, len, &e), &e);
+    free(sealed);
+    assert_ok(session_record_new(&rec, t.r, id, &e), &e);
+    for (int ended = 0; ended < 2; ended++) {
+        assert_ok(markers_load(t.r, &all, &n, &e), &e);
+        size_t i = 0; /* behind that of the test's own session, or before it */
+        while (i < n && strcmp(all[i].id, id) != 0)
+            i++;
+        assert_true(i < n);
+        if (ended)
+            assert_true(all[i].seen_ns < INT64_C(1600000000) * NS_PER_S);
+        else
+            assert_true(all[i].seen_ns > now_ns() - NS_PER_MIN);
+        free(all);
+        if (!ended)
+            session_record_end(rec, false); /* as one that was killed */
+    }
+    testrepo_free(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(gates), cmocka_unit_test(future), cmocka_unit_test(golden),
-                                       cmocka_unit_test(stored)};
+                                       cmocka_unit_test(stored), cmocka_unit_test(alive)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
