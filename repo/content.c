@@ -321,7 +321,7 @@ int64_t content_read_entry(struct content_reader *c, const struct index_entry *e
     }
     if (rc < 0) {
         if (rc == -EBADMSG || rc == -ENOENT)
-            repo_note_damage(c->repo, &entry->id);
+            repo_note_damage(c->repo, entry);
         err_add_place(entry, e);
     }
     return rc;

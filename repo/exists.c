@@ -15,8 +15,9 @@ int repo_list_packs(struct repo *r, struct err *e)
 
 int repo_pack_there(struct repo *r, const struct index_entry *x, struct err *e)
 {
-    if (repo_is_damaged(r, &x->id))
-        return 0;
+    int rc = repo_is_damaged(r, x, e);
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
     return r->packs ? pack_set_has(r->packs, x->pack, (uint64_t)x->offset + x->packed, e) : 1;
 }
 

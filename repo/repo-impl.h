@@ -27,9 +27,8 @@ struct repo {
     struct index_set *index;
     struct pack_set *packs; /* repo_list_packs(); NULL: not listed */
 
-    pthread_mutex_t damaged_lock; /* contents that could not be read: repo_note_damage() */
-    struct content_id *damaged;
-    _Atomic size_t n_damaged;
+    pthread_mutex_t damaged_lock;
+    struct damage *damage; /* damaged.c */
     char *cache_dir, *username, *hostname;
 
     pthread_mutex_t fresh_lock; /* one thread refreshes */
@@ -74,10 +73,16 @@ static inline const uint8_t *content_iv(const struct content_id *id)
     return id->len >= 16 && id->len <= 32 ? id->hash + id->len - 16 : NULL;
 }
 
-/* A content was found to be damaged: from now on it counts as missing for what is written, so that it is stored again
- * where it is needed. The first thousand are remembered. Thread-safe. */
-void repo_note_damage(struct repo *r, const struct content_id *id);
-bool repo_is_damaged(struct repo *r, const struct content_id *id);
+/*
+ * A content was found to be damaged: from now on its place counts as missing for what is written, here and in later
+ * runs of this machine, so that it is stored again where it is needed. Thread-safe. repo_is_damaged(): 1; 0; or an
+ * error of the store, which is asked once for each pack that was bad.
+ */
+void repo_note_damage(struct repo *r, const struct index_entry *x);
+int repo_is_damaged(struct repo *r, const struct index_entry *x, struct err *e);
+/* Loads what earlier runs found; saves what this one did. */
+int damage_open(struct repo *r, struct err *e);
+void damage_close(struct repo *r);
 
 /* Whether what an entry of the index refers to exists: its pack, as far as packs were listed, and it was not found to
  * be damaged. 1, 0, or an error. Thread-safe. */

@@ -196,6 +196,8 @@ static int open_parts(struct repo *r, const char *password, const struct repo_op
     if (rc < 0)
         return rc;
     rc = open_cache(r, o->cache_dir, e);
+    if (rc == 0)
+        rc = damage_open(r, e);
     if (rc < 0)
         return rc;
     CLEANUP_FREE char *dir = NULL;
@@ -242,6 +244,7 @@ void repo_free(struct repo *r)
 {
     if (!r)
         return;
+    damage_close(r);
     pack_set_free(r->packs);
     index_set_free(r->index);
     sealer_free(r->sealer);
@@ -251,7 +254,6 @@ void repo_free(struct repo *r)
     free(r->username);
     free(r->hostname);
     free(r->cache_dir);
-    free(r->damaged);
     blobs_free(r->blobs);
     pthread_mutex_destroy(&r->damaged_lock);
     pthread_mutex_destroy(&r->fresh_lock);

@@ -103,6 +103,11 @@ int repo_find(struct repo *r, const struct content_id *id, struct index_entry *r
  * stock clients do. Not while other threads use the repository. A table of 24 bytes a pack in the cache directory.
  */
 int repo_list_packs(struct repo *r, struct err *e);
+/* A pack is missing or shorter than the index says. Contents that it should have are stored again by the next backup of
+ * this machine that meets them, unless the pack is back by then. Contents that could not be read are noted by
+ * themselves. repo_free() saves both; repo_save_damage(): now. Thread-safe. */
+void repo_note_bad_pack(struct repo *r, const char *pack);
+void repo_save_damage(struct repo *r);
 /* Whether a content exists: an index or the open session has it, it is not deleted, and its pack is there as far as
  * packs were listed. 1, 0, or an error. Thread-safe. */
 int repo_has(struct repo *r, const struct content_id *id, struct err *e);

@@ -156,6 +156,10 @@ static int count_used(const struct index_entry *en, enum index_standing standing
         return 0;
     if (is_used(w, en))
         w->found++;
+    /* Its pack was not there, unless it was written since. */
+    if (!en->deleted && is_used(w, en) && !pack_table_find(w->m->packs, en->pack) &&
+        en->time * NS_PER_S < w->m->started_ns - NS_PER_H)
+        repo_note_bad_pack(w->m->r, en->pack);
     return run_interrupted(w->m, w->e);
 }
 

@@ -97,6 +97,7 @@ static const char *pack_damage(struct verify *v, const struct index_entry *en, b
     if (p && end <= p->length)
         return NULL;
     const char *kind = p ? "short-pack" : "missing-pack";
+    repo_note_bad_pack(v->repo, en->pack);
     if (p)
         snprintf(why, cap, "pack has %llu bytes, %llu expected by the index", (unsigned long long)p->length,
                  (unsigned long long)end);
@@ -738,8 +739,8 @@ static int verify_all(struct verify *v, struct chosen *c, struct err *e)
             "damage found: %llu damaged packs, contents or documents; %llu of %llu snapshots affected",
             (unsigned long long)v->result->damages, (unsigned long long)v->result->snapshots_damaged,
             (unsigned long long)v->result->snapshots);
-    return err_hint(e, "snapshots that are not listed are intact; new backups refer to damaged data while the index "
-                       "contains it: see snapferry-recovery(7)");
+    return err_hint(e, "snapshots that are not listed are intact; the next backup stores again what it meets of the "
+                       "damaged data: see snapferry-recovery(7)");
 }
 
 static void fill_stages(struct verify *v)
@@ -859,6 +860,7 @@ int verify_run(struct repo *r, char (*ids)[33], size_t n, const struct verify_op
     rc = hint_memory(v, memory, rc, e);
     if (v->fetcher)
         fill_stages(v);
+    repo_save_damage(r);
     verify_clear(v);
     repo_memory(r, 0);
     blobs_limit(repo_blobs(r), NULL, NULL);

@@ -129,13 +129,15 @@ expect "the restore stops at it" 15 "bytes $first to" -- sf "$R" restore latest 
 run around 0 '' -e "s,FIRST_BAD,$first," -e "s,AFTER_BAD,$((first + length)),"
 check "all before it is there" cmp -n "$first" "$WORK/root/db1.img" "$WORK/db1.img"
 check "and all behind it" cmp "$WORK/root/db1.img" "$WORK/db1.img" -i $((first + length))
-check "a plain backup does not mend it" \
+check "a backup of a machine that knows nothing of it does not mend it" env XDG_CACHE_HOME="$WORK/other-cache" \
     "$SNAPFERRY" -r "$R" --password-file "$WORK/password" backup "$WORK/db1.img" --as snapferry@nas1:/db1 --quiet
 expect "... the new one is hit, too" 15 '3 of 4 snapshots affected' -- sf "$R" verify
 run resplit 0 '' -e "s,backup $TARGET,backup $WORK/db1.img --as snapferry@nas1:/db1,"
 check "with another splitter the new one is whole" sf "$R" restore latest "$WORK/whole.img" --as snapferry@nas1:/db1
 check "... to the last byte" cmp "$WORK/whole.img" "$WORK/db1.img"
 expect "... and is not named" 15 '3 of 5 snapshots affected' -- sf "$R" verify
+run mend 0 '3 of 5 snapshots affected' -e "s,backup $TARGET,backup $WORK/db1.img --as snapferry@nas1:/db1,"
+expect "what the volume still contains is mended" 0 'no damage found' -- sf "$R" verify
 rm -rf "$R"; mv "$WORK/sound" "$R"
 
 # A new node: the daemon finds its backups in the repository, with the same name only.

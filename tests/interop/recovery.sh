@@ -133,7 +133,9 @@ if [ -n "$can_mount" ] && mount_it; then
 else
     skip "around the damage" "stock could not mount here"
 fi
-check "a backup alone does not mend it" sf "$R" backup "$WORK/db1.img" --as snapferry@nas1:/db1 --quiet
+check "a backup of a machine that knows nothing of it does not mend it" \
+    env XDG_CACHE_HOME="$WORK/other-cache" "$SNAPFERRY" -r "$R" --password-file "$WORK/password" backup \
+    "$WORK/db1.img" --as snapferry@nas1:/db1 --quiet
 expect "... it is hit as well" 15 -- sf "$R" verify
 run heal 0 ' 1 of 4 snapshots affected' -e "s,BAD_PACK,$pack," \
     -e "s,backup $DEVICE,backup $WORK/db1.img --as snapferry@nas1:/db1," -e 's,^sf verify,sf verify || true,'
