@@ -22,6 +22,7 @@ enum verb {
     VERB_REPO_CREATE,
     VERB_REPO_STATUS,
     VERB_REPO_USAGE,
+    VERB_REPO_SYNC,
     VERB_REPO_CHANGE_PASSWORD,
     VERB_BACKUP,
     VERB_SNAPSHOT_LIST,
@@ -182,6 +183,7 @@ int cli_snapshot_pin(const struct options *o, struct err *e); /* pin and unpin, 
 int cli_snapshot_delete(const struct options *o, struct err *e);
 int cli_maintenance(const struct options *o, struct err *e);
 int cli_repo_usage(const struct options *o, struct err *e);
+int cli_repo_sync(const struct options *o, struct err *e);
 /* Neither daemon nor repository. */
 int cli_check_config(const struct options *o, struct err *e);  /* o->config_dir */
 int cli_config_import(const struct options *o, struct err *e); /* args[0]: file with a ConfigMap */

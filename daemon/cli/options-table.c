@@ -120,6 +120,13 @@ const struct verb_info verb_table[] = {
      0,
      "show format, algorithms, sizes and state of a repository"},
     {VERB_REPO_USAGE, FORM_REPO, {"repo", "usage"}, "", 0, 0, "show which space is in use, which comes back and when"},
+    {VERB_REPO_SYNC,
+     FORM_REPO,
+     {"repo", "sync-to"},
+     "COPY",
+     1,
+     1,
+     "copy the repository to another place, or bring the copy there up to date"},
     {VERB_REPO_CHANGE_PASSWORD,
      FORM_REPO,
      {"repo", "change-password"},
@@ -169,7 +176,7 @@ _Static_assert(VERB_COUNT <= 64, "a set of verbs is a 64-bit mask");
 #define FINDS                                                                                                          \
     (V(SNAPSHOT_LIST) | V(SNAPSHOT_SHOW) | V(LS) | V(CAT) | V(RESTORE) | V(VERIFY) | V(SNAPSHOT_EXPIRE) |              \
      V(SNAPSHOT_PIN) | V(SNAPSHOT_UNPIN) | V(SNAPSHOT_DELETE))
-#define OPENS (FINDS | V(BACKUP) | V(REPO_STATUS) | V(REPO_USAGE) | V(MAINTENANCE))
+#define OPENS (FINDS | V(BACKUP) | V(REPO_STATUS) | V(REPO_USAGE) | V(REPO_SYNC) | V(MAINTENANCE))
 #define WITH_REPO (OPENS | V(REPO_CREATE) | V(REPO_CHANGE_PASSWORD))
 #define ALONE (V(CHECK_CONFIG) | V(IMPORT_VELERO) | V(PLUGIN_CHECK) | V(BENCH) | V(HELP))
 #define ASKS (ALL_VERBS & ~(WITH_REPO | ALONE))
@@ -195,7 +202,7 @@ const struct option_info option_table[] = {
     {OPT_INDEX_MEMORY, "index-memory", "SIZE", OPENS,
      "limit of mapped index pages in memory (default 64MiB, maintenance 128MiB)"},
     {OPT_JSON, "json", NULL, ALL_VERBS, "print JSON objects, the result last on a line of its own"},
-    {OPT_PROGRESS, "progress", "[=WHEN]", MOVES | STARTS | V(WAIT) | V(BENCH),
+    {OPT_PROGRESS, "progress", "[=WHEN]", MOVES | V(REPO_SYNC) | STARTS | V(WAIT) | V(BENCH),
      "auto (default: live on a terminal, else lines), yes or no"},
     {OPT_QUIET, "quiet", NULL, ALL_VERBS, "print only results and errors"},
     {OPT_VERBOSE, "verbose", NULL, MOVES | V(ASK_BACKUP) | V(ASK_RESTORE) | V(ASK_VERIFY) | V(WAIT) | V(DESCRIBE),
@@ -223,8 +230,8 @@ const struct option_info option_table[] = {
     {OPT_TAG, "tag", "KEY:VALUE", V(BACKUP), "tag of the snapshot; may be repeated"},
     {OPT_MEMORY, "memory", "SIZE", MOVES | V(BENCH), "memory budget (default 256MiB, at least 96MiB)"},
     {OPT_WORKERS, "workers", "N", MOVES | V(BENCH), "worker threads (default: one per CPU)"},
-    {OPT_READ_LIMIT, "read-limit", "SIZE", MOVES, "maximum bytes read per second (default: no limit)"},
-    {OPT_WRITE_LIMIT, "write-limit", "SIZE", V(BACKUP) | V(RESTORE),
+    {OPT_READ_LIMIT, "read-limit", "SIZE", MOVES | V(REPO_SYNC), "maximum bytes read per second (default: no limit)"},
+    {OPT_WRITE_LIMIT, "write-limit", "SIZE", V(BACKUP) | V(RESTORE) | V(REPO_SYNC),
      "maximum bytes written per second (default: no limit)"},
     {OPT_QUEUE_DEPTH, "queue-depth", "N", V(BACKUP) | V(BENCH), "reads in flight (default: by kind of device)"},
     {OPT_CHECKPOINT_INTERVAL, "checkpoint-interval", "SECONDS", V(BACKUP),
@@ -250,6 +257,7 @@ const struct option_info option_table[] = {
     {OPT_DIFFERENTIAL, "differential", NULL, V(RESTORE) | V(ASK_RESTORE),
      "write only blocks that differ from the target"},
     {OPT_VERIFY, "verify", NULL, V(RESTORE) | V(ASK_RESTORE), "read the target back and compare"},
+    {OPT_VERIFY, "verify", NULL, V(REPO_SYNC), "read back and compare what was copied"},
     {OPT_OFFSET, "offset", "N", V(RESTORE) | V(ASK_RESTORE), "first byte to restore (same place in the target)"},
     {OPT_LENGTH, "length", "N", V(RESTORE) | V(ASK_RESTORE), "number of bytes to restore"},
     {OPT_FORCE, "force", NULL, V(RESTORE), "allow a target that is in use or not empty"},
@@ -297,7 +305,7 @@ const struct option_info option_table[] = {
     {OPT_CHECK, "check", NULL, V(STATUS), "exit with 3 if there is a problem or an unprotected volume"},
     {OPT_EXPLAIN, "explain", NULL, PLANS, "print the reason for each snapshot that is kept or deleted"},
     {OPT_EXPLAIN, "explain", NULL, V(MAINTENANCE), "print what is kept for now, why and until when"},
-    {OPT_DRY_RUN, "dry-run", NULL, PLANS | V(SNAPSHOT_DELETE) | V(MAINTENANCE), "change nothing"},
+    {OPT_DRY_RUN, "dry-run", NULL, PLANS | V(SNAPSHOT_DELETE) | V(MAINTENANCE) | V(REPO_SYNC), "change nothing"},
     {OPT_YES, "yes", NULL, DESTROYS, "do not ask for confirmation"},
     {OPT_YES, "yes", NULL, V(REPO_CHANGE_PASSWORD), "also replace the file that has the old password"},
     {OPT_KIND, "kind", "KIND", V(PLUGIN_CHECK), "driver or mover (default: as described by the plugin)"},

@@ -1,0 +1,505 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "repo/copy.h"
+
+#include "base/bytes.h"
+#include "base/cleanup.h"
+#include "repo/format-parse.h"
+
+#include <errno.h>
+#include <openssl/evp.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PIECE ((size_t)4 << 20)
+#define AT_ONCE 4
+#define AT_ONCE_MAX 64
+#define BATCH 256
+#define ROUNDS 5
+#define FORMAT_MAX ((size_t)1 << 20)
+#define MARK_MAX 1024
+#define FORMAT_BLOB "kopia.repository"
+#define CONFIG_BLOB "kopia.blobcfg"
+
+/* ---- what is in the copy ---- */
+
+struct known {
+    uint8_t hash[16]; /* of the name */
+    uint64_t length;
+    int64_t mtime_ns;
+    bool wanted; /* the original has it, too */
+};
+
+struct name {
+    char text[BLOB_NAME_MAX + 1];
+    uint64_t length;
+};
+
+struct copy {
+    struct repo *repo;
+    struct blobs *from, *to;
+    const struct copy_opts *o;
+    struct copy_result *result;
+    struct known *known;
+    size_t n_known, cap_known;
+    struct name *indexes; /* of the original, as listed before its packs */
+    size_t n_indexes, cap_indexes;
+    bool complete;   /* the last run came to its end: */
+    int64_t mark_ns; /* then, by the clock of the copy's storage */
+    bool has_mark;
+    struct batch {
+        struct name names[BATCH];
+        size_t n;
+    } batch;
+};
+
+static void name_hash(const char *name, uint8_t out[16])
+{
+    uint8_t whole[32] = {0};
+    EVP_Digest(name, strlen(name), whole, NULL, EVP_sha256(), NULL);
+    memcpy(out, whole, 16);
+}
+
+static int by_hash(const void *a, const void *b)
+{
+    return memcmp(((const struct known *)a)->hash, ((const struct known *)b)->hash, 16);
+}
+
+static bool is_pack(const char *name)
+{
+    return name[0] == 'p' || name[0] == 'q';
+}
+
+/* Those that make the repository, except for its format: not what says who is writing or maintains it, nor logs. */
+static bool is_copied(const char *name)
+{
+    return strchr("pqnmx", name[0]) != NULL;
+}
+
+static int grow(void **all, size_t *cap, size_t n, size_t size, struct err *e)
+{
+    if (n < *cap)
+        return 0;
+    const size_t more = *cap ? 2 * *cap : 1024;
+    void *p = reallocarray(*all, more, size);
+    if (!p)
+        return err_nomem(e);
+    *all = p;
+    *cap = more;
+    return 0;
+}
+
+static int known_add(const struct blob_info *i, void *arg)
+{
+    struct copy *c = arg;
+    if (!strcmp(i->name, COPY_MARK)) {
+        c->has_mark = true;
+        c->mark_ns = i->mtime_ns;
+        return 0;
+    }
+    if (grow((void **)&c->known, &c->cap_known, c->n_known, sizeof *c->known, NULL) < 0)
+        return -ENOMEM;
+    struct known *k = &c->known[c->n_known++];
+    *k = (struct known){.length = i->length, .mtime_ns = i->mtime_ns, .wanted = !is_copied(i->name)};
+    name_hash(i->name, k->hash);
+    return 0;
+}
+
+static struct known *known_find(const struct copy *c, const char *name)
+{
+    struct known k;
+    name_hash(name, k.hash);
+    return c->n_known ? bsearch(&k, c->known, c->n_known, sizeof k, by_hash) : NULL;
+}
+
+/* "complete" or "running", of which repository. */
+static int mark_read(struct copy *c, char id[2 * FORMAT_ID_MAX + 1], struct err *e)
+{
+    CLEANUP_FREE uint8_t *data = NULL;
+    size_t len;
+    char state[16] = "";
+    int rc = blobs_get(c->to, COPY_MARK, MARK_MAX, &data, &len, e);
+    if (rc < 0)
+        return rc;
+    if (sscanf((char *)data, "copy of repository %128[0-9a-f]\nstate %15[a-z]\n", id, state) != 2)
+        return err_plain(e, ERR_DAMAGE, EBADMSG, "blob %s in %s does not say what it is a copy of", COPY_MARK,
+                         blobs_location(c->to));
+    c->complete = !strcmp(state, "complete");
+    return 0;
+}
+
+static int mark_write(struct copy *c, const char *state, struct err *e)
+{
+    const struct repo_format *f = repo_format(c->repo);
+    char id[2 * FORMAT_ID_MAX + 1], text[MARK_MAX];
+    const int n = snprintf(text, sizeof text, "copy of repository %s\nstate %s\n",
+                           hex_encode(id, f->unique_id, f->unique_id_len), state);
+    return c->o->dry_run ? 0 : blobs_put(c->to, COPY_MARK, text, (size_t)n, e);
+}
+
+/* ---- may it be written to ---- */
+
+static int not_ours(const struct copy *c, const char *why, struct err *e)
+{
+    err_plain(e, ERR_EXISTS, EEXIST, "cannot copy repository %s to %s: %s", blobs_location(c->from),
+              blobs_location(c->to), why);
+    return err_hint(e, "use an empty directory or bucket, or a prefix of its own");
+}
+
+static int check_place(struct copy *c, struct err *e)
+{
+    const struct repo_format *f = repo_format(c->repo);
+    CLEANUP_FREE uint8_t *data = NULL;
+    CLEANUP(format_outer_clear) struct format_outer there = {.doc = NULL};
+    char ours[2 * FORMAT_ID_MAX + 1], of[2 * FORMAT_ID_MAX + 1] = "";
+    size_t len;
+    struct err none = ERR_INIT;
+    int rc = blobs_get(c->to, FORMAT_BLOB, FORMAT_MAX, &data, &len, &none);
+    if (rc < 0 && rc != -ENOENT) {
+        *e = none;
+        return rc;
+    }
+    if (rc >= 0) {
+        if (format_parse_outer(&there, data, len, &none) < 0 || there.unique_id_len != f->unique_id_len ||
+            memcmp(there.unique_id, f->unique_id, f->unique_id_len) != 0)
+            return not_ours(c, "another repository is there", e);
+        if (!c->has_mark)
+            return not_ours(c, "this repository is there, and not as a copy", e);
+    }
+    if (!c->has_mark)
+        return c->n_known ? not_ours(c, "it is not empty", e) : 0;
+    rc = mark_read(c, of, e);
+    if (rc < 0)
+        return rc;
+    return strcmp(of, hex_encode(ours, f->unique_id, f->unique_id_len)) != 0
+               ? not_ours(c, "it is a copy of another repository", e)
+               : 0;
+}
+
+/* What the copy alone has was in the original once, or was written there by somebody else. */
+static int check_surplus(struct copy *c, struct err *e)
+{
+    struct copy_sum later = {0};
+    for (size_t i = 0; i < c->n_known; i++) {
+        const struct known *k = &c->known[i];
+        if (k->wanted)
+            continue;
+        c->result->surplus.n++;
+        c->result->surplus.bytes += k->length;
+        if (c->complete && k->mtime_ns > c->mark_ns)
+            later.n++;
+    }
+    if (!later.n)
+        return 0;
+    err_plain(e, ERR_EXISTS, EEXIST,
+              "the copy in %s has diverged from repository %s: %llu blobs were written to it since the last run",
+              blobs_location(c->to), blobs_location(c->from), (unsigned long long)later.n);
+    return err_hint(e, "if it is a repository in its own right now, copy to another place; else remove it, and copy "
+                       "anew");
+}
+
+/* ---- blobs ---- */
+
+static int stopped(const struct copy *c, struct err *e)
+{
+    return c->o->stop && atomic_load_explicit(c->o->stop, memory_order_relaxed)
+               ? err_set(e, ERR_INTERRUPTED, ECANCELED, "interrupted")
+               : 0;
+}
+
+static int hash_failed(struct err *e)
+{
+    return err_set(e, ERR_GENERIC, EIO, "OpenSSL has no SHA-256");
+}
+
+/* All of a blob, in pieces, into the hash and to the writer if there is one. */
+static int pass(struct copy *c, struct blobs *b, const struct name *n, uint8_t *buffer, struct blob_writer *w,
+                EVP_MD_CTX *sum, struct err *e)
+{
+    int rc = EVP_DigestInit_ex(sum, EVP_sha256(), NULL) == 1 ? 0 : hash_failed(e);
+    for (uint64_t at = 0; rc == 0 && at < n->length;) {
+        const size_t len = n->length - at < PIECE ? (size_t)(n->length - at) : PIECE;
+        rc = stopped(c, e);
+        if (rc == 0)
+            rc = blobs_read(b, n->text, at, buffer, len, e);
+        if (rc == 0 && EVP_DigestUpdate(sum, buffer, len) != 1)
+            rc = hash_failed(e);
+        if (rc == 0 && w) {
+            rc = blob_writer_write(w, at, buffer, len, e);
+            if (rc == 0 && c->o->done)
+                atomic_fetch_add_explicit(c->o->done, len, memory_order_relaxed);
+        }
+        at += len;
+    }
+    return rc;
+}
+
+static int read_back(struct copy *c, const struct name *n, uint8_t *buffer, EVP_MD_CTX *sum, const uint8_t want[32],
+                     struct err *e)
+{
+    uint8_t got[32];
+    int rc = pass(c, c->to, n, buffer, NULL, sum, e);
+    if (rc == 0 && EVP_DigestFinal_ex(sum, got, NULL) != 1)
+        rc = hash_failed(e);
+    if (rc == -ENOENT || (rc == 0 && memcmp(got, want, sizeof got) != 0))
+        rc = err_plain(e, ERR_DAMAGE, EBADMSG, "blob %s was copied to %s, and is not the same there", n->text,
+                       blobs_location(c->to));
+    return rc;
+}
+
+static int copy_blob(struct copy *c, const struct name *n, uint8_t *buffer, EVP_MD_CTX *sum, struct err *e)
+{
+    struct blob_writer *w;
+    uint8_t want[32];
+    int rc = blob_writer_new(&w, c->to, n->text, e);
+    if (rc < 0)
+        return rc;
+    rc = pass(c, c->from, n, buffer, w, sum, e);
+    if (rc == 0 && EVP_DigestFinal_ex(sum, want, NULL) != 1)
+        rc = hash_failed(e);
+    if (rc < 0) {
+        blob_writer_abort(w);
+        return rc;
+    }
+    rc = blob_writer_commit(w, n->length, e);
+    return rc == 0 && c->o->verify ? read_back(c, n, buffer, sum, want, e) : rc;
+}
+
+struct team {
+    struct copy *c;
+    _Atomic size_t next;
+    pthread_mutex_t lock;
+    _Atomic int rc; /* of the first failure, with its message: */
+    struct err err;
+};
+
+static void *team_member(void *arg)
+{
+    struct team *t = arg;
+    struct err e = ERR_INIT;
+    int rc = 0;
+    uint8_t *buffer = aligned_alloc(4096, PIECE);
+    EVP_MD_CTX *sum = EVP_MD_CTX_new();
+    if (!buffer || !sum)
+        rc = err_nomem(&e);
+    for (size_t i; rc == 0 && atomic_load(&t->rc) == 0 && (i = atomic_fetch_add(&t->next, 1)) < t->c->batch.n;)
+        rc = copy_blob(t->c, &t->c->batch.names[i], buffer, sum, &e);
+    if (rc < 0) {
+        pthread_mutex_lock(&t->lock);
+        if (atomic_load(&t->rc) == 0) {
+            t->err = e;
+            atomic_store(&t->rc, rc);
+        }
+        pthread_mutex_unlock(&t->lock);
+    }
+    EVP_MD_CTX_free(sum);
+    free(buffer);
+    return NULL;
+}
+
+/* Copies what has been collected, several at a time. -ENOENT: one has vanished in the original. */
+static int batch_copy(struct copy *c, struct err *e)
+{
+    struct team t = {.c = c, .err = ERR_INIT};
+    pthread_t threads[AT_ONCE_MAX];
+    const unsigned most = c->o->at_once ? c->o->at_once : AT_ONCE;
+    unsigned n = 0;
+    pthread_mutex_init(&t.lock, NULL);
+    while (n + 1 < most && n + 1 < AT_ONCE_MAX && n + 1 < c->batch.n &&
+           pthread_create(&threads[n], NULL, team_member, &t) == 0)
+        n++;
+    team_member(&t); /* with no other thread, too */
+    while (n > 0)
+        pthread_join(threads[--n], NULL);
+    pthread_mutex_destroy(&t.lock);
+    for (size_t i = 0; t.rc == 0 && i < c->batch.n; i++) {
+        c->result->copied.n++;
+        c->result->copied.bytes += c->batch.names[i].length;
+    }
+    c->batch.n = 0;
+    if (t.rc < 0)
+        *e = t.err;
+    return t.rc;
+}
+
+/* ---- lists ---- */
+
+struct walk {
+    struct copy *c;
+    struct err *e;
+    bool packs;
+};
+
+/* Every name of the original: what the copy has of it, and how much is to be copied. */
+static int look(const struct blob_info *i, void *arg)
+{
+    struct copy *c = arg;
+    struct known *k = is_copied(i->name) ? known_find(c, i->name) : NULL;
+    if (k)
+        k->wanted = true;
+    if (!is_copied(i->name))
+        return 0;
+    if (k && k->length == i->length) {
+        c->result->present.n++;
+        c->result->present.bytes += i->length;
+    } else if (c->o->total) {
+        atomic_fetch_add_explicit(c->o->total, i->length, memory_order_relaxed);
+    }
+    return 0;
+}
+
+static int collect_index(const struct blob_info *i, void *arg)
+{
+    struct copy *c = arg;
+    if (is_pack(i->name) || !is_copied(i->name))
+        return 0;
+    if (grow((void **)&c->indexes, &c->cap_indexes, c->n_indexes, sizeof *c->indexes, NULL) < 0)
+        return -ENOMEM;
+    struct name *n = &c->indexes[c->n_indexes++];
+    memcpy(n->text, i->name, sizeof n->text);
+    n->length = i->length;
+    return 0;
+}
+
+static int want(struct walk *v, const char *name, uint64_t length)
+{
+    struct copy *c = v->c;
+    const struct known *k = known_find(c, name);
+    if (k && k->length == length)
+        return 0;
+    if (c->o->dry_run) {
+        c->result->copied.n++;
+        c->result->copied.bytes += length;
+        return stopped(c, v->e);
+    }
+    struct name *n = &c->batch.names[c->batch.n++];
+    snprintf(n->text, sizeof n->text, "%s", name);
+    n->length = length;
+    return c->batch.n == BATCH ? batch_copy(c, v->e) : 0;
+}
+
+static int want_pack(const struct blob_info *i, void *arg)
+{
+    return want(arg, i->name, i->length);
+}
+
+static int copy_packs(struct copy *c, struct err *e)
+{
+    struct walk v = {.c = c, .e = e};
+    int rc = blobs_list(c->from, "p", want_pack, &v, e);
+    if (rc == 0)
+        rc = blobs_list(c->from, "q", want_pack, &v, e);
+    return rc == 0 ? batch_copy(c, e) : rc;
+}
+
+static int copy_indexes(struct copy *c, struct err *e)
+{
+    struct walk v = {.c = c, .e = e};
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < c->n_indexes; i++)
+        rc = want(&v, c->indexes[i].text, c->indexes[i].length);
+    return rc == 0 ? batch_copy(c, e) : rc;
+}
+
+/* Written again only where it differs: after a change of the password. */
+static int copy_format(struct copy *c, const char *name, struct err *e)
+{
+    CLEANUP_FREE uint8_t *ours = NULL, *theirs = NULL;
+    size_t len, have = 0;
+    struct err none = ERR_INIT;
+    int rc = blobs_get(c->from, name, FORMAT_MAX, &ours, &len, e);
+    if (rc == -ENOENT && !strcmp(name, CONFIG_BLOB))
+        return 0;
+    if (rc < 0 || c->o->dry_run)
+        return rc;
+    rc = blobs_get(c->to, name, FORMAT_MAX, &theirs, &have, &none);
+    if (rc < 0 && rc != -ENOENT) {
+        *e = none;
+        return rc;
+    }
+    return rc == 0 && have == len && !memcmp(ours, theirs, len) ? 0 : blobs_put(c->to, name, ours, len, e);
+}
+
+/* ---- the whole ---- */
+
+static int list_failed(int rc, struct err *e)
+{
+    return rc == -ENOMEM ? err_nomem(e) : rc;
+}
+
+static int round_run(struct copy *c, struct err *e)
+{
+    c->n_known = c->n_indexes = c->batch.n = 0;
+    c->has_mark = c->complete = false;
+    c->result->present = c->result->surplus = (struct copy_sum){0};
+    int rc = c->to ? list_failed(blobs_list(c->to, "", known_add, c, e), e) : 0;
+    if (rc == 0 && c->to)
+        rc = check_place(c, e);
+    if (rc < 0)
+        return rc;
+    if (c->n_known)
+        qsort(c->known, c->n_known, sizeof *c->known, by_hash);
+    rc = list_failed(blobs_list(c->from, "", collect_index, c, e), e);
+    if (c->o->total)
+        atomic_store(c->o->total, c->result->copied.bytes);
+    if (rc == 0)
+        rc = blobs_list(c->from, "", look, c, e);
+    if (rc == 0)
+        rc = check_surplus(c, e);
+    if (rc == 0)
+        rc = mark_write(c, "running", e);
+    if (rc == 0)
+        rc = copy_packs(c, e);
+    if (rc == 0)
+        rc = copy_indexes(c, e);
+    if (rc == 0)
+        rc = copy_format(c, CONFIG_BLOB, e);
+    if (rc == 0)
+        rc = copy_format(c, FORMAT_BLOB, e);
+    return rc == 0 ? mark_write(c, "complete", e) : rc;
+}
+
+int repo_copy(struct repo *from, struct blobs *to, const struct copy_opts *o, struct copy_result *ret, struct err *e)
+{
+    *ret = (struct copy_result){.rounds = 0};
+    if (!repo_format(from)->epochs.enabled) {
+        err_plain(e, ERR_FORMAT, ENOTSUP, "repository %s has no epochs, and cannot be copied by snapferry",
+                  blobs_location(repo_blobs(from)));
+        return err_hint(e,
+                        "let stock Kopia copy it (kopia repository sync-to), or upgrade its format with stock Kopia");
+    }
+    struct copy *c = calloc(1, sizeof *c);
+    if (!c)
+        return err_nomem(e);
+    c->repo = from;
+    c->from = repo_blobs(from);
+    c->to = to;
+    c->o = o;
+    c->result = ret;
+    int rc;
+    do {
+        ret->rounds++;
+        rc = round_run(c, e);
+    } while (rc == -ENOENT && ret->rounds < ROUNDS);
+    if (rc == -ENOENT)
+        rc = err_plain(e, ERR_BUSY, EAGAIN, "blobs of repository %s vanished in each of %d attempts to copy it",
+                       blobs_location(c->from), ROUNDS);
+    free(c->known);
+    free(c->indexes);
+    free(c);
+    return rc;
+}
+
+int copy_is_marked(struct blobs *b, struct err *e)
+{
+    struct blob_info i;
+    struct err own = ERR_INIT;
+    const int rc = blobs_stat(b, COPY_MARK, &i, &own);
+    if (rc == 0)
+        return 1;
+    if (rc == -ENOENT)
+        return 0;
+    *e = own;
+    return rc;
+}

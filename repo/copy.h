@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * copy.h - a second store with the same blobs, kept up to date (Kopia repository format, section 2)
+ *
+ * Blobs are copied as they are, sealed: the copy is a repository with the same id and password, which any client can
+ * read. Whatever an index of the copy refers to is there, at any time: the names of the indexes are listed first, then
+ * the packs are copied, then these indexes, and the format last. A blob that vanishes meanwhile, because maintenance
+ * replaced it, begins that anew. Nothing is ever deleted in the copy: what the original no longer has stays there.
+ */
+#ifndef SNAPFERRY_REPO_COPY_H
+#define SNAPFERRY_REPO_COPY_H
+
+#include "repo/repo.h"
+
+/* The blob that tells a copy from an original: stock clients ignore it, maintenance refuses where it is. */
+#define COPY_MARK "snapferry.copy"
+
+struct copy_opts {
+    bool dry_run;                   /* nothing is written */
+    bool verify;                    /* each copied blob is read back and compared */
+    unsigned at_once;               /* blobs that are copied at the same time; 0: 4 */
+    const _Atomic bool *stop;       /* NULL: never */
+    _Atomic uint64_t *total, *done; /* bytes, for progress; both or neither NULL */
+};
+
+struct copy_sum {
+    uint64_t n, bytes;
+};
+
+struct copy_result {
+    struct copy_sum copied;  /* with dry_run: would be */
+    struct copy_sum present; /* were there */
+    struct copy_sum surplus; /* of the copy, that the original does not have any more */
+    unsigned rounds;         /* more than 1: blobs vanished meanwhile */
+};
+
+/*
+ * Brings the copy up to date. NULL for `to` with dry_run: there is none yet. Refused: ERR_FORMAT for a repository
+ * without epochs (indexes that were replaced there would count again in the copy); ERR_EXISTS where `to` has blobs and
+ * is no copy of this repository, or something else has written to it since the last run (it has diverged). ERR_BUSY:
+ * blobs vanished in each of five rounds. ERR_INTERRUPTED: stopped; the next run goes on from there. Memory: 40 bytes
+ * for each blob of the copy, and a buffer of 4 MiB for each blob that is copied.
+ */
+int repo_copy(struct repo *from, struct blobs *to, const struct copy_opts *o, struct copy_result *ret, struct err *e);
+
+/* Whether the store is a copy. Negative: an error. */
+int copy_is_marked(struct blobs *b, struct err *e);
+
+#endif

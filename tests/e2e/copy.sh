@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# `repo sync-to`: a second place with the same repository, brought up to date, interrupted at any point, refused where
+# it would mix repositories.
+. "$(dirname "$0")/../lib.sh"
+R=$WORK/repo C=$WORK/copy
+sf "$R" repo create --quiet
+random_file "$WORK/a" 30000000 1
+random_file "$WORK/b" 25000000 2
+sf "$R" backup "$WORK/a" --as t@h:/a --quiet
+sync() { sf "$R" repo sync-to "$@" --json | tail -n 1; }
+same "a dry run says how much" "$(sync "$C" --dry-run | jq '.copied.bytes > 30000000 and .dryRun')" true
+check "and makes nothing" test ! -e "$C"
+out=$(sync "$C" --verify)
+same "all is copied" "$(jq '.copied.bytes > 30000000 and .present.count == 0 and .verified' <<<"$out")" true
+check "the copy is whole" sf "$C" verify --quiet
+sf "$C" restore latest "$WORK/out" --as t@h:/a --quiet
+check "and restores" cmp "$WORK/a" "$WORK/out"
+same "the same again copies nothing" "$(sync "$C" | jq -c '[.copied.count, .copied.bytes]')" "[0,0]"
+
+# More of it, and a change of the password.
+sf "$R" backup "$WORK/b" --as t@h:/b --quiet
+out=$(sync "$C")
+same "only what is new is copied" "$(jq '.copied.bytes > 25000000 and .copied.bytes < 27000000' <<<"$out")" true
+rm -f "$WORK/out"
+sf "$C" restore latest "$WORK/out" --as t@h:/b --quiet
+check "the new one restores" cmp "$WORK/b" "$WORK/out"
+echo other >"$WORK/other"
+chmod 600 "$WORK/other"
+check "another password" sf "$R" repo change-password --new-password-file "$WORK/other" --quiet
+check "goes along" "$SNAPFERRY" -r "$R" --password-file "$WORK/other" repo sync-to "$C" --quiet
+expect "with the old one it cannot be read" 10 password -- sf "$C" snapshot list
+check "with the new one it can" "$SNAPFERRY" -r "$C" --password-file "$WORK/other" snapshot list --quiet
+check "and back" "$SNAPFERRY" -r "$R" --password-file "$WORK/other" repo change-password \
+    --new-password-file "$WORK/password" --quiet
+check "in the copy, too" sf "$R" repo sync-to "$C" --quiet
+
+# What the original deletes stays; what is damaged there is copied again where its length differs.
+packs() { find "$1/p" -name '*.f' -size +1M 2>/dev/null; }
+pack=$(packs "$C" | head -n 1)
+truncate -s 1000 "$pack"
+same "a cut one is copied again" "$(sync "$C" | jq .copied.count)" 1
+check "and is whole" sf "$C" verify --quiet
+cp -a "$R" "$WORK/kept"
+packs "$R" | xargs rm
+out=$(sync "$C")
+same "what was deleted is kept in the copy" "$(jq '.surplus.bytes > 50000000' <<<"$out")" true
+check "from which all can be restored" sf "$C" verify --quiet
+rm -rf "$R" && mv "$WORK/kept" "$R"
+
+# Interrupted: the next run goes on.
+rm -rf "$C"
+"$SNAPFERRY" -r "$R" --password-file "$WORK/password" repo sync-to "$C" --write-limit 5MiB --quiet &
+for _ in $(seq 600); do
+    [ "$(packs "$C" | wc -l)" = 0 ] || break
+    sleep 0.1
+done
+check "it had begun" test "$(packs "$C" | wc -l)" -gt 0
+kill -KILL %1
+wait %1 2>/dev/null
+check "killed in the middle it has no format, and is no repository" test -z "$(find "$C" -name 'kopia.repository*')"
+check "the next run completes it" sf "$R" repo sync-to "$C" --quiet
+check "nothing of the killed one counts" sf "$C" verify --quiet
+
+# Refusals.
+expect "into itself" 2 'one is in the other' -- sf "$R" repo sync-to "$R/sub"
+expect "onto itself" 2 'one is in the other' -- sf "$R" repo sync-to "$R"
+mkdir "$WORK/files" && echo x >"$WORK/files/x.f"
+expect "where files are" 12 'not empty' -- sf "$R" repo sync-to "$WORK/files"
+sf "$WORK/r2" repo create --quiet
+expect "where another repository is" 12 'another repository' -- sf "$R" repo sync-to "$WORK/r2"
+cp -a "$R" "$WORK/twin"
+expect "where the same is, which is no copy" 12 'not as a copy' -- sf "$R" repo sync-to "$WORK/twin"
+expect "where a copy of another one is" 12 'another repository' -- sf "$WORK/r2" repo sync-to "$C"
+sf "$C" backup "$WORK/other" --as t@h:/other --quiet
+expect "a copy that was written to has diverged" 12 'has diverged' -- sf "$R" repo sync-to "$C"
+check "and stays as it is" sf "$C" verify --quiet
+sf "$WORK/v1" repo create --format-version 1 --quiet
+expect "without epochs" 13 'no epochs' -- sf "$WORK/v1" repo sync-to "$WORK/c1"
+finish
