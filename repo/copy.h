@@ -12,8 +12,9 @@
 
 #include "repo/repo.h"
 
-/* The blob that tells a copy from an original: stock clients ignore it, maintenance refuses where it is. */
-#define COPY_MARK "snapferry.copy"
+/* The blob that tells a copy from an original: maintenance refuses where it is. No other blob begins with an underscore
+ * but logs ("_log"), so that stock clients ignore it. */
+#define COPY_MARK "_snapferry.copy"
 
 struct copy_opts {
     bool dry_run;                   /* nothing is written */

@@ -4,6 +4,7 @@
 #include "daemon/mover/maintain.h"
 
 #include "base/time.h"
+#include "repo/copy.h"
 
 #include <string.h>
 
@@ -157,7 +158,16 @@ static void print_result(const struct options *o, const struct maintain_result *
 static int take(const struct options *o, struct repo *r, const char *owner, struct err *e)
 {
     struct maintenance_params p;
-    int rc = maintenance_params_load(r, &p, e);
+    const int copy = copy_is_marked(repo_blobs(r), e);
+    int rc = copy < 0 ? copy : maintenance_params_load(r, &p, e);
+    if (rc == 0 && copy) {
+        rc = confirm(o, e,
+                     "Repository %s is a copy. It will be a repository of its own, and is not brought up to date any "
+                     "more.",
+                     o->repo);
+        if (rc == 0)
+            rc = blobs_delete(repo_blobs(r), COPY_MARK, e);
+    }
     if (rc == 0 && strcmp(p.owner, owner) != 0) {
         rc = confirm(o, e, "Maintenance of repository %s will belong to %s instead of %s.", o->repo, owner,
                      *p.owner ? p.owner : "nobody");

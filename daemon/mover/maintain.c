@@ -4,6 +4,7 @@
 #include "base/cleanup.h"
 #include "base/crash.h"
 #include "base/time.h"
+#include "repo/copy.h"
 #include "repo/tombstones.h"
 
 #include <errno.h>
@@ -29,6 +30,15 @@ static int check_owner(const struct run *m, struct err *e)
     }
     if (m->o->dry_run)
         return 0;
+    const int copy = copy_is_marked(repo_blobs(m->r), e);
+    if (copy < 0)
+        return copy;
+    if (copy) {
+        err_plain(e, ERR_PERMISSION, EPERM, "repository %s is a copy of another one, and is not maintained",
+                  blobs_location(repo_blobs(m->r)));
+        return err_hint(e, "maintain the original, and copy again; if it is lost, --take-ownership makes the copy a "
+                           "repository of its own");
+    }
     struct err none = ERR_INIT;
     CLEANUP_CLOSE int fd = blobs_open_file(repo_blobs(m->r), "kopia.repository", &none);
     if (fd == -EOPNOTSUPP) {

@@ -4,7 +4,7 @@
 # it would mix repositories.
 . "$(dirname "$0")/../lib.sh"
 R=$WORK/repo C=$WORK/copy
-sf "$R" repo create --quiet
+sf "$R" repo create --node-name n1 --quiet
 random_file "$WORK/a" 30000000 1
 random_file "$WORK/b" 25000000 2
 sf "$R" backup "$WORK/a" --as t@h:/a --quiet
@@ -61,6 +61,16 @@ wait %1 2>/dev/null
 check "killed in the middle it has no format, and is no repository" test -z "$(find "$C" -name 'kopia.repository*')"
 check "the next run completes it" sf "$R" repo sync-to "$C" --quiet
 check "nothing of the killed one counts" sf "$C" verify --quiet
+
+# A copy is not maintained, until it takes the place of a lost original.
+m() { SNAPFERRY_TEST_MAINTENANCE=1 sf "$C" maintenance --node-name n1 "$@"; }
+expect "a copy is not maintained" 20 'is a copy of another one' -- m --full --quiet
+check "but looked at" m --full --dry-run --quiet
+cp -a "$C" "$WORK/c2"
+check "it takes the place of the original" m --take-ownership --quiet
+check "and is maintained" m --full --quiet
+expect "and not copied to any more" 12 'not as a copy' -- sf "$R" repo sync-to "$C"
+rm -rf "$C" && mv "$WORK/c2" "$C"
 
 # Refusals.
 expect "into itself" 2 'one is in the other' -- sf "$R" repo sync-to "$R/sub"

@@ -51,6 +51,14 @@ id=$(s3 far snapshot list --json | jq -r '.snapshots[0].id')
 check "a restore" s3 far restore "$id" "$WORK/restored"
 check "has what was backed up" cmp "$WORK/image" "$WORK/restored"
 check "without a cache too" env XDG_CACHE_HOME="$WORK/cache2" "$SNAPFERRY" --config-dir "$WORK/c" -r far verify
+section copy "$endpoint" 'prefix = copy/'
+check "a copy in the same store" s3 far repo sync-to copy --verify --quiet
+expect "verifies" 0 'no damage found' -- s3 copy verify
+same "again nothing is copied" "$(s3 far repo sync-to copy --json | result copied.count)" 0
+check "a copy in a directory" s3 far repo sync-to "$WORK/copy" --quiet
+check "restores" sf "$WORK/copy" restore "$id" "$WORK/from-copy" --quiet
+check "the same" cmp "$WORK/image" "$WORK/from-copy"
+check "and back into a store" sf "$WORK/copy" --config-dir "$WORK/c" repo sync-to copy --quiet
 check "a snapshot is deleted" s3 far --yes snapshot delete --force "$id"
 expect "what it would free" 0 'Would free' -- s3 far maintenance --full --dry-run
 expect "maintenance is left to stock clients" 13 'in object storage' -- s3 far maintenance --full
