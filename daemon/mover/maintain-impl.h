@@ -24,6 +24,7 @@ struct run {
     struct session_marker *markers;
     size_t n_markers;
     struct pack_table *packs;
+    uint64_t missing; /* contents that snapshots need, and whose pack was not listed */
     struct err *e;
 };
 
@@ -50,6 +51,7 @@ static inline bool is_unreadable(int64_t rc, const struct err *e)
 #define PACK_REFERRED 2u /* one that stands does */
 #define PACK_MOVABLE 4u  /* it has contents that may be stored again elsewhere */
 #define PACK_COUNTED 8u  /* among the short ones */
+#define PACK_LIVE 16u    /* some entry that does not mark a content deleted points to it */
 
 /* ---- maintain-packs.c ---- */
 

@@ -36,7 +36,7 @@ static int entry_known(const struct index_entry *en, enum index_standing standin
     (void)standing;
     struct pack_record *p = pack_table_find(m->packs, en->pack);
     if (p)
-        p->damage |= PACK_KNOWN;
+        p->damage |= PACK_KNOWN | (en->deleted ? 0 : PACK_LIVE);
     return 0;
 }
 
@@ -59,6 +59,7 @@ struct lookup {
     const struct run *m;
     bool unknown, manifest; /* contents that no index has; manifests among them */
     bool unreadable;        /* its own index */
+    bool needed;            /* a copy of a content that snapshots need, and whose pack is missing */
     bool gone;              /* deleted since it was listed */
     struct err *e;
 };
@@ -66,9 +67,15 @@ struct lookup {
 static int entry_lookup(const struct index_entry *en, void *arg)
 {
     struct lookup *l = arg;
+    struct index_entry stands;
     int rc = index_set_knows(repo_index(l->m->r), &en->id, l->e);
     if (rc < 0)
         return rc;
+    if (rc && l->m->missing && id_set_has(l->m->mark.used, &en->id, 0)) {
+        struct err ignored = ERR_INIT;
+        l->needed = l->needed || index_set_find(repo_index(l->m->r), &en->id, &stands, &ignored) < 0 ||
+                    !pack_table_find(l->m->packs, stands.pack);
+    }
     if (!rc && en->id.prefix == MANIFEST_PREFIX)
         l->manifest = true;
     else if (!rc)
@@ -102,8 +109,10 @@ static int pack_suspect(const struct blob_info *i, void *arg)
     struct lookup l;
     if (p)
         p->time_ns = i->mtime_ns;
-    /* However old it is: an index blob may be lost at any time. What a killed client leaves has its marker. */
-    if (!p || (p->damage & PACK_KNOWN) || i->mtime_ns > m->started_ns - LISTING_MARGIN_NS ||
+    /* However old it is: an index blob may be lost at any time. What a killed client leaves has its marker. Marks of
+     * deleted contents alone, which are elsewhere in the index, do not show that the blob of their backup is there.
+     * Manifests are in packs with q only (section 7.2). */
+    if (!p || i->name[0] != 'q' || (p->damage & PACK_LIVE) || i->mtime_ns > m->started_ns - LISTING_MARGIN_NS ||
         session_seen(m, i->name) != INT64_MIN)
         return 0;
     int rc = run_interrupted(m, m->e);
@@ -281,6 +290,14 @@ static int pack_judge(const struct blob_info *i, void *arg)
         rc = pack_lookup(m, i, &l, d->e);
     if (rc < 0 || l.gone)
         return rc;
+    if (l.needed) {
+        log_warning(
+            "pack %s is kept: no index has it, but it contains what snapshots need and what is missing where the "
+            "index has it; see snapferry-recovery(7) to rebuild the index",
+            i->name);
+        hold(m, &res->unknown, &res->unknown_until_ns, now + m->safety->pack_age, i->length);
+        return 0;
+    }
     const bool doubtful = l.unknown || l.manifest || (l.unreadable && !(p->damage & PACK_KNOWN));
     if (doubtful && seen == INT64_MIN && now - i->mtime_ns < UNKNOWN_AGE_NS) {
         hold(m, &res->unknown, &res->unknown_until_ns, i->mtime_ns + UNKNOWN_AGE_NS, i->length);

@@ -168,8 +168,10 @@ static int count_used(const struct index_entry *en, enum index_standing standing
         w->found++;
     /* Its pack was not there, unless it was written since. */
     if (!en->deleted && is_used(w, en) && !pack_table_find(w->m->packs, en->pack) &&
-        en->time * NS_PER_S < w->m->started_ns - NS_PER_H)
+        en->time * NS_PER_S < w->m->started_ns - NS_PER_H) {
+        w->m->missing++;
         repo_note_bad_pack(w->m->r, en->pack);
+    }
     return run_interrupted(w->m, w->e);
 }
 

@@ -56,6 +56,24 @@ for v in a b c; do
     rm -f "$WORK/out"
 done
 
+# The index blob of such a run is lost, and the old packs are gone: the new one contains all that is left, however old.
+rm -rf "$R" && cp -a "$WORK/short" "$R"
+index() { find "$R"/x -type f -printf '%T@ %p\n' | sort -n | cut -d' ' -f2; }
+known=$(index | wc -l)
+m --quiet
+mkdir "$WORK/lost"
+lost=$(index | tail -n +$((known + 1)))
+mv $lost "$WORK/lost/"
+rm -f $first
+age 400
+out=$(m 2>&1)
+check "a pack that no index has, of contents whose pack is missing, is kept" [ "$(packs | wc -l)" = 1 ]
+check "and named" grep -q "pack p.* is kept: no index has it, but it contains what snapshots need" <<<"$out"
+mv "$WORK"/lost/* "$(dirname "$(head -n 1 <<<"$lost")")/"
+check "with its index all is whole" sf "$R" verify --quiet
+rm -rf "$R" "$CACHE"
+sf "$R" repo create --quiet --node-name n1 --splitter FIXED-128K --pack-size 10MiB
+
 # What is left of a full pack gives its room back, although other contents in it were only marked deleted for a time.
 random_file "$WORK/d" 9000000 77
 take d

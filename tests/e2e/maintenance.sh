@@ -151,6 +151,21 @@ expect "and is for 16 days" 15 'nothing is removed|its index may have been lost'
 same "no pack was deleted after 16 days" "$(packs "$R")" "$(packs "$WORK/whole")"
 rm -rf "$R" && mv "$WORK/now" "$R"
 mv "$WORK/lost" "$newest"
+# Marks of deleted contents, which another index blob has, do not show that the blob of their backup is there.
+rm -rf "$R" && cp -a "$WORK/whole" "$R"
+random_file "$WORK/f" 9000000 30
+take f doubt
+age 25
+blob=$(find "$R"/x/n* -type f -printf '%T@ %p\n' | sort -n | tail -n 1 | cut -d' ' -f2-)
+session=$(grep -oE 's[0-9a-f]{16,}-c1' <<<"$blob")
+id=$("$TOOLS/index_entries" "$R" "$WORK/password" |
+    awk -v s="${session%-c1}" '$2 ~ /^q/ && index($2, s) && $1 !~ /^m/ { print $1; exit }')
+check "one of its contents is marked deleted" "$TOOLS/delete_content" "$R" "$WORK/password" "$id"
+had=$(packs "$R")
+rm "$blob"
+expect "the index blob of the others is missing" 15 'its index may have been lost' -- m
+same "no pack was deleted beside the mark" "$(packs "$R")" "$had"
+rm -rf "$R" && cp -a "$WORK/whole" "$R"
 # The mark of a client whose clock was wrong: all that is marked deleted would count as dropped.
 printf deletion-watermark >"$R/xw$(date -d '2 days' +%s).f"
 expect "what is marked deleted in two days is dropped" 21 'that time has not come' -- m
