@@ -20,7 +20,9 @@
 #define CHECK_BUFFER (256u << 10)    /* stays in the second-level cache while it is copied and checked */
 #define SHORTEST_RECORD 33           /* of a table worth a filter: a key of 17 bytes and an entry of 16 */
 #define TEMP_PREFIX ".making-"
-#define TEMP_GRACE 60 /* seconds; far more than between creating a file and locking it */
+#define HUGE_MIN (UINT64_C(2) << 20) /* shorter files have no huge pages */
+#define USED_S 60                    /* a time of use that is not older is left as it is */
+#define TEMP_GRACE 60                /* seconds; far more than between creating a file and locking it */
 
 static const uint8_t magic[8] = "snapfix2";
 
@@ -233,7 +235,8 @@ static int map_file(struct index_map **ret, int fd, const char *name, const stru
     if (!m->base)
         return err_set(e, ERR_GENERIC, errno, "cannot map the cached index blob %s", name);
     /* A fault must not map more than its window. */
-    madvise(m->base, m->file_len, MADV_NOHUGEPAGE);
+    if (m->file_len >= HUGE_MIN)
+        madvise(m->base, m->file_len, MADV_NOHUGEPAGE);
     m->n_windows = (m->file_len + INDEX_WINDOW - 1) / INDEX_WINDOW;
     m->windows = calloc((m->n_windows + 63) / 64, sizeof *m->windows);
     if (!m->windows)
@@ -288,7 +291,7 @@ static int read_all(int fd, void *buf, size_t len, uint64_t at)
  * Checks a cache file. By read, not mmap: this does not count against the page budget, and a disk error is an error
  * instead of a signal.
  */
-static int check_file(int fd, const char *name, struct layout *l)
+static int check_file(int fd, const char *name, struct layout *l, int64_t *used_ns)
 {
     struct stat st;
     uint8_t footer[INDEX_FOOTER], want[INDEX_FOOTER];
@@ -302,10 +305,12 @@ static int check_file(int fd, const char *name, struct layout *l)
         return r;
     if (!footer_layout(footer, size, l))
         return -EBADMSG;
-    CLEANUP_FREE uint8_t *buf = malloc(CHECK_BUFFER);
+    *used_ns = timespec_ns(st.st_mtim);
+    CLEANUP_FREE uint8_t *buf = malloc(size < CHECK_BUFFER ? (size_t)size + 1 : CHECK_BUFFER);
     if (!buf)
         return -ENOMEM;
-    posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+    if (size > CHECK_BUFFER)
+        posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
     for (uint64_t at = 0; at < size;) {
         size_t n = size - at < CHECK_BUFFER ? (size_t)(size - at) : CHECK_BUFFER;
         r = read_all(fd, buf, n, at);
@@ -325,7 +330,8 @@ static int get_cached(struct index_map **ret, const struct index_cache *c, const
     if (fd < 0)
         return 0;
     struct layout l;
-    int r = check_file(fd, name, &l);
+    int64_t used_ns = 0;
+    int r = check_file(fd, name, &l, &used_ns);
     if (r == -ENOMEM)
         return err_nomem(e);
     if (r < 0) {
@@ -333,7 +339,10 @@ static int get_cached(struct index_map **ret, const struct index_cache *c, const
         unlinkat(c->dirfd, name, 0);
         return 0;
     }
-    futimens(fd, NULL); /* its age is the time of its last use */
+    /* Its age is the time of its last use. */
+    const int64_t now = now_ns();
+    if (used_ns > now || now - used_ns > USED_S * NS_PER_S)
+        futimens(fd, NULL);
     r = map_file(ret, fd, name, &l, e);
     return r < 0 ? r : 1;
 }

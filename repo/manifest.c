@@ -12,6 +12,7 @@
 #include "base/cleanup.h"
 #include "base/time.h"
 #include "repo/docstream.h"
+#include "repo/expanded.h"
 #include "repo/gojson.h"
 
 #include <errno.h>
@@ -71,17 +72,8 @@ static void gunzip_end(struct gunzip *g)
         inflateEnd(&g->z);
 }
 
-/* An entry of a collection, its members still as text. */
-struct raw {
-    char id[33];
-    int64_t modified_ns;
-    bool deleted;
-    const char *labels, *data;
-    size_t labels_len, data_len;
-};
-
 /* 1: parsed; 0: no client makes such an id (logged as a warning); -EINVAL. */
-static int raw_parse(struct raw *ret, const char *text, size_t len)
+static int raw_parse(struct raw_manifest *ret, const char *text, size_t len)
 {
     struct json_cursor c = {text, text + len, 0};
     char key[JSON_KEY_MAX];
@@ -89,7 +81,7 @@ static int raw_parse(struct raw *ret, const char *text, size_t len)
     size_t n;
     int rc;
     json_t *head CLEANUP(json_decrefp) = json_object();
-    *ret = (struct raw){.modified_ns = GO_ZERO_TIME_NS};
+    *ret = (struct raw_manifest){.modified_ns = GO_ZERO_TIME_NS};
     if (!head)
         return -EINVAL;
     while ((rc = json_cursor_next(&c, key, &v, &n)) == 1) {
@@ -123,7 +115,7 @@ static int raw_parse(struct raw *ret, const char *text, size_t len)
     return 1;
 }
 
-typedef int raw_fn(const struct raw *raw, void *arg, struct err *e);
+typedef int raw_fn(const struct raw_manifest *raw, void *arg, struct err *e);
 
 static int collection_each(const void *gz, size_t len, raw_fn *fn, void *arg, uint64_t *ignored, struct err *e)
 {
@@ -140,7 +132,7 @@ static int collection_each(const void *gz, size_t len, raw_fn *fn, void *arg, ui
     const char *text;
     size_t n;
     while ((rc = docstream_next(d, &text, &n, e)) == 1) {
-        struct raw raw;
+        struct raw_manifest raw;
         rc = raw_parse(&raw, text, n);
         if (rc < 0)
             return err_set(e, ERR_DAMAGE, EBADMSG, "malformed entry in a manifest collection");
@@ -154,33 +146,40 @@ static int collection_each(const void *gz, size_t len, raw_fn *fn, void *arg, ui
     return rc;
 }
 
-/* Builds the documents of a raw entry; false: malformed labels, or no memory. */
-static bool documents(const struct raw *raw, struct manifest *ret)
+/* Builds the labels of a raw entry; false: malformed, or no memory. */
+static bool labels_parse(const struct raw_manifest *raw, struct manifest *ret)
 {
     *ret = (struct manifest){.modified_ns = raw->modified_ns};
     memcpy(ret->id, raw->id, sizeof ret->id);
-    ret->labels = raw->labels ? go_parse(raw->labels, raw->labels_len) : json_object();
+    ret->labels = raw->labels_json ? json_incref(raw->labels_json)
+                  : raw->labels    ? go_parse(raw->labels, raw->labels_len)
+                                   : json_object();
     if (json_is_null(ret->labels)) {
         json_decref(ret->labels);
         ret->labels = json_object();
     }
-    if (!json_is_object(ret->labels)) {
-        json_decref(ret->labels);
-        return false;
-    }
+    return json_is_object(ret->labels);
+}
+
+/* All labels have to be texts. */
+static bool labels_valid(const struct manifest *m)
+{
     const char *k;
     json_t *v;
-    json_object_foreach(ret->labels, k, v)
-    {
-        if (!json_is_string(v)) {
-            json_decref(ret->labels);
-            return false;
-        }
-    }
+    json_object_foreach(m->labels, k, v) if (!json_is_string(v)) return false;
+    return true;
+}
+
+static const char *type_of(const struct manifest *m)
+{
+    return json_string_value(json_object_get(m->labels, "type"));
+}
+
+static void data_parse(const struct raw_manifest *raw, struct manifest *ret)
+{
     ret->data = raw->data ? go_parse(raw->data, raw->data_len) : NULL;
     if (!ret->data)
         ret->data = json_null();
-    return true;
 }
 
 static void documents_clear(struct manifest *m)
@@ -194,15 +193,14 @@ struct parse_arg {
     void *arg;
 };
 
-static int parse_one(const struct raw *raw, void *arg, struct err *e)
+static int parse_one(const struct raw_manifest *raw, void *arg, struct err *e)
 {
     const struct parse_arg *a = arg;
-    struct manifest m;
-    if (!documents(raw, &m))
+    struct manifest m CLEANUP(documents_clear);
+    if (!labels_parse(raw, &m) || !labels_valid(&m))
         return err_set(e, ERR_DAMAGE, EBADMSG, "malformed labels of manifest %s", raw->id);
-    int rc = a->fn(&m, raw->deleted, a->arg);
-    documents_clear(&m);
-    return rc;
+    data_parse(raw, &m);
+    return a->fn(&m, raw->deleted, a->arg);
 }
 
 int manifest_collection_parse(const void *gz, size_t len, int (*fn)(const struct manifest *m, bool deleted, void *arg),
@@ -277,7 +275,7 @@ static int table_grow(struct manifests *m, struct err *e)
     return 0;
 }
 
-static int manifest_note(const struct raw *raw, void *arg, struct err *e)
+static int manifest_note(const struct raw_manifest *raw, void *arg, struct err *e)
 {
     struct manifests *m = arg;
     uint8_t id[16];
@@ -341,18 +339,58 @@ static int64_t place_get(const struct manifests *m, const struct place *p, uint8
     return n < 0 ? content_get(m->c, &p->id, ret, CONTENT_MAX, e) : n;
 }
 
+/* Keeps the entries that are read for the next walk. */
+struct keep {
+    struct expanded_content content;
+    raw_fn *fn;
+    void *arg;
+};
+
+static int keep_entry(const struct raw_manifest *raw, void *arg, struct err *e)
+{
+    struct keep *k = arg;
+    expanded_entry(&k->content, raw);
+    return k->fn(raw, k->arg, e);
+}
+
+static int content_read(struct manifests *m, const struct place *p, raw_fn *fn, void *arg, struct err *e,
+                        struct err *inner)
+{
+    struct expanded *kept = repo_expanded(m->r);
+    uint8_t *gz CLEANUP_FREE = NULL;
+    const int64_t n = place_get(m, p, &gz, e);
+    if (n < 0)
+        return (int)n;
+    struct keep k = {.fn = fn, .arg = arg};
+    expanded_begin(kept, &k.content, &p->id);
+    const int rc = collection_each(gz, (size_t)n, keep_entry, &k, &k.content.ignored, inner);
+    m->ignored += k.content.ignored;
+    if (rc == 0)
+        expanded_put(kept, &k.content);
+    else
+        expanded_content_clear(&k.content);
+    return rc;
+}
+
+static int content_kept(struct manifests *m, const struct expanded_content *c, raw_fn *fn, void *arg, struct err *e)
+{
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < c->n; i++)
+        rc = fn(&c->entries[i], arg, e);
+    m->ignored += c->ignored;
+    return rc;
+}
+
 /* Runs fn over the entries of every collection. */
 static int contents_each(struct manifests *m, raw_fn *fn, void *arg, struct err *e)
 {
     m->ignored = 0;
     for (size_t i = 0; i < m->n_contents; i++) {
         char text[CONTENT_ID_TEXT];
-        uint8_t *gz CLEANUP_FREE = NULL;
-        int64_t n = place_get(m, &m->contents[i], &gz, e);
-        if (n < 0)
-            return (int)n;
         struct err inner = ERR_INIT;
-        int rc = collection_each(gz, (size_t)n, fn, arg, &m->ignored, &inner);
+        const struct expanded_content *kept = expanded_find(repo_expanded(m->r), &m->contents[i].id);
+        const int rc =
+            kept ? content_kept(m, kept, fn, arg, &inner) : content_read(m, &m->contents[i], fn, arg, e, &inner);
         if (rc && inner.cls != ERR_NONE)
             return err_set(e, inner.cls, inner.sys, "manifest content %s: %s",
                            content_id_text(&m->contents[i].id, text), inner.msg);
@@ -402,11 +440,12 @@ struct walk {
     struct manifests *m;
     const char *type;
     manifest_want_fn *want;
+    manifest_choose_fn *choose;
     manifest_fn *fn;
     void *arg;
 };
 
-static int manifest_deliver(const struct raw *raw, void *arg, struct err *e)
+static int manifest_deliver(const struct raw_manifest *raw, void *arg, struct err *e)
 {
     const struct walk *k = arg;
     uint8_t id[16];
@@ -420,29 +459,37 @@ static int manifest_deliver(const struct raw *raw, void *arg, struct err *e)
     w->delivered = 1;
     if (k->want && !k->want(raw->id, k->arg))
         return 0;
-    /* Most manifests are of another type than the one wanted: the labels are checked before the document is parsed. */
-    if (k->type && raw->labels) {
-        json_t *labels CLEANUP(json_decrefp) = go_parse(raw->labels, raw->labels_len);
-        const char *type = json_string_value(json_object_get(labels, "type"));
-        if (json_is_object(labels) && (!type || strcmp(type, k->type) != 0))
-            return 0;
-    }
-    struct manifest m;
-    if (!documents(raw, &m))
+    /* Most manifests are not wanted: the labels are checked before the document is parsed. */
+    struct manifest m CLEANUP(documents_clear);
+    const bool parsed = labels_parse(raw, &m);
+    const char *type = type_of(&m);
+    if (k->type && parsed && (!type || strcmp(type, k->type) != 0))
+        return 0;
+    if (!parsed || !labels_valid(&m))
         return err_set(e, ERR_DAMAGE, EBADMSG, "malformed labels of manifest %s", raw->id);
-    const char *type = json_string_value(json_object_get(m.labels, "type"));
-    int rc = !k->type || (type && !strcmp(type, k->type)) ? k->fn(&m, k->arg) : 0;
-    documents_clear(&m);
-    return rc;
+    if (k->choose && !k->choose(&m, k->arg))
+        return 0;
+    data_parse(raw, &m);
+    return k->fn(&m, k->arg);
+}
+
+static int walk(struct manifests *m, const struct walk *k, struct err *e)
+{
+    for (size_t i = 0; i < m->cap; i++)
+        m->table[i].delivered = 0;
+    return contents_each(m, manifest_deliver, (void *)(uintptr_t)k, e);
 }
 
 int manifests_walk(struct manifests *m, const char *type, manifest_want_fn *want, manifest_fn *fn, void *arg,
                    struct err *e)
 {
-    struct walk k = {m, type, want, fn, arg};
-    for (size_t i = 0; i < m->cap; i++)
-        m->table[i].delivered = 0;
-    return contents_each(m, manifest_deliver, &k, e);
+    return walk(m, &(const struct walk){.m = m, .type = type, .want = want, .fn = fn, .arg = arg}, e);
+}
+
+int manifests_choose(struct manifests *m, const char *type, manifest_choose_fn *choose, manifest_fn *fn, void *arg,
+                     struct err *e)
+{
+    return walk(m, &(const struct walk){.m = m, .type = type, .choose = choose, .fn = fn, .arg = arg}, e);
 }
 
 uint64_t manifests_ignored(const struct manifests *m)

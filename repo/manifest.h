@@ -21,8 +21,8 @@ struct manifest {
 };
 
 /* Calls fn for each live manifest with label type = `type` (NULL: all), in no order. Reads every m content,
- * streaming: 40 bytes per manifest remain in memory. A damaged m content is ERR_DAMAGE, as for stock clients. fn's
- * non-zero return ends it and is returned. */
+ * streaming: 40 bytes per manifest remain in memory, and entries of small contents (expanded.h). A damaged m content is
+ * ERR_DAMAGE, as for stock clients. fn's non-zero return ends it and is returned. */
 typedef int manifest_fn(const struct manifest *m, void *arg);
 int manifests_each(struct repo *r, const char *type, manifest_fn *fn, void *arg, struct err *e);
 
@@ -41,6 +41,11 @@ uint64_t manifests_ignored(const struct manifests *m);
 typedef bool manifest_want_fn(const char *id, void *arg);
 int manifests_walk(struct manifests *m, const char *type, manifest_want_fn *want, manifest_fn *fn, void *arg,
                    struct err *e);
+/* The same with `choose`, which gets the labels of each of that type: `data` is NULL still, and is parsed of those only
+ * for which it returns true. */
+typedef bool manifest_choose_fn(const struct manifest *m, void *arg);
+int manifests_choose(struct manifests *m, const char *type, manifest_choose_fn *choose, manifest_fn *fn, void *arg,
+                     struct err *e);
 
 /* The manifests of one decompressed collection, as manifests_walk() reads them, live or deleted (tests, fuzzing).
  * `deleted`: a tombstone. */

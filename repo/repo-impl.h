@@ -4,6 +4,7 @@
 #define SNAPFERRY_REPO_REPO_IMPL_H
 
 #include "base/time.h"
+#include "repo/expanded.h"
 #include "repo/packset.h"
 #include "repo/repo.h"
 
@@ -26,6 +27,7 @@ struct repo {
     struct sealer *sealer;
     struct index_set *index;
     struct pack_set *packs; /* repo_list_packs(); NULL: not listed */
+    struct expanded *expanded;
 
     pthread_mutex_t damaged_lock;
     struct damage *damage; /* damaged.c */

@@ -226,7 +226,7 @@ int repo_open(struct repo **ret, struct blobs *b, const char *password, const st
     pthread_mutex_init(&r->damaged_lock, NULL);
     pthread_mutex_init(&r->fresh_lock, NULL);
     pthread_rwlock_init(&r->sessions_lock, NULL);
-    int rc = open_parts(r, password, o ? o : &defaults, e);
+    int rc = (r->expanded = expanded_new()) ? open_parts(r, password, o ? o : &defaults, e) : err_nomem(e);
     if (rc < 0) {
         repo_free(r);
         return rc;
@@ -246,6 +246,7 @@ void repo_free(struct repo *r)
         return;
     damage_close(r);
     pack_set_free(r->packs);
+    expanded_free(r->expanded);
     index_set_free(r->index);
     sealer_free(r->sealer);
     for (size_t i = 0; i < r->n_formats; i++)
@@ -279,6 +280,11 @@ const struct sealer *repo_sealer(const struct repo *r)
 struct index_set *repo_index(struct repo *r)
 {
     return r->index;
+}
+
+struct expanded *repo_expanded(struct repo *r)
+{
+    return r->expanded;
 }
 
 const char *repo_cache_dir(const struct repo *r)

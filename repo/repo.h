@@ -47,6 +47,8 @@ const struct repo_format *repo_format(const struct repo *r);
 bool repo_key_given(const struct repo *r);
 const struct sealer *repo_sealer(const struct repo *r);
 struct index_set *repo_index(struct repo *r);
+/* Entries of manifests that were read already (expanded.h). */
+struct expanded *repo_expanded(struct repo *r);
 /*
  * Contents and documents are held in memory as a whole, and whoever can write the repository determines their size.
  * Together they take at most `cap` bytes; more is refused (ERR_MEMORY, -ENOMEM). 0: no limit. hold and release count

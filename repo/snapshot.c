@@ -178,6 +178,7 @@ int snapshot_parse(struct snapshot *ret, const struct manifest *m, const char **
 
 struct each {
     const struct snapshot_source *only;
+    snapshot_want_fn *want;
     snapshot_fn *fn;
     void *arg;
     unsigned bad;
@@ -328,6 +329,14 @@ static int each_sorted(struct manifests *m, struct each *a, struct err *e)
     return 0;
 }
 
+static void report_bad(const struct each *a)
+{
+    if (a->bad == 1)
+        log_warning("malformed snapshot manifest %s: ignored", a->first);
+    else if (a->bad)
+        log_warning("%u malformed snapshot manifests ignored; the first: %s", a->bad, a->first);
+}
+
 int snapshots_each(struct repo *r, const struct snapshot_source *only, bool sorted, snapshot_fn *fn, void *arg,
                    unsigned *bad, struct err *e)
 {
@@ -339,11 +348,36 @@ int snapshots_each(struct repo *r, const struct snapshot_source *only, bool sort
     rc = sorted ? each_sorted(m, &a, e) : manifests_walk(m, "snapshot", NULL, snapshot_each, &a, e);
     if (bad)
         *bad = a.bad;
-    if (a.bad == 1)
-        log_warning("malformed snapshot manifest %s: ignored", a.first);
-    else if (a.bad)
-        log_warning("%u malformed snapshot manifests ignored; the first: %s", a.bad, a.first);
+    report_bad(&a);
     return rc == -ENOMEM ? err_nomem(e) : rc;
+}
+
+static bool manifest_wanted(const struct manifest *m, void *arg)
+{
+    const struct each *a = arg;
+    return a->want(m->id, m->labels, a->arg);
+}
+
+int snapshots_wanted(struct repo *r, snapshot_want_fn *want, snapshot_fn *fn, void *arg, struct err *e)
+{
+    struct manifests *m CLEANUP(manifests_freep) = NULL;
+    struct each a = {.want = want, .fn = fn, .arg = arg};
+    int rc = manifests_open(&m, r, e);
+    if (rc < 0)
+        return rc;
+    rc = manifests_choose(m, "snapshot", manifest_wanted, snapshot_each, &a, e);
+    report_bad(&a);
+    return rc == -ENOMEM ? err_nomem(e) : rc;
+}
+
+bool snapshot_labels_differ(const json_t *labels, const struct snapshot_source *source)
+{
+    const char *host = json_string_value(json_object_get(labels, "hostname"));
+    const char *user = json_string_value(json_object_get(labels, "username"));
+    const char *path = json_string_value(json_object_get(labels, "path"));
+    return host && user && path &&
+           (strcmp(host, source->host) != 0 || strcmp(user, source->user) != 0 ||
+            (source->path[0] && strcmp(path, source->path) != 0));
 }
 
 /* ---- finding ---- */
@@ -505,14 +539,23 @@ int snapshot_find(struct repo *r, const char *what, const struct snapshot_source
 
 /* Parents: all incomplete ones are collected, since which are newer is known only at the end. */
 struct parents {
+    const struct snapshot_source *source;
     struct search complete, incomplete;
     char (*ids)[33];
     size_t n, cap;
 };
 
+static bool parent_wanted(const char *id, const json_t *labels, void *arg)
+{
+    (void)id;
+    return !snapshot_labels_differ(labels, ((const struct parents *)arg)->source);
+}
+
 static int parent_one(struct snapshot *s, void *arg)
 {
     struct parents *p = arg;
+    if (!snapshot_source_equal(p->source, &s->source))
+        return 0;
     struct search *a = *s->incomplete ? &p->incomplete : &p->complete;
     if (*s->incomplete) {
         if (p->n == p->cap) {
@@ -537,7 +580,8 @@ int snapshot_parents(struct repo *r, const struct snapshot_source *src, struct s
     struct parents *p CLEANUP_FREE = calloc(1, sizeof *p);
     if (!p)
         return err_nomem(e);
-    int rc = snapshots_each(r, src, false, parent_one, p, NULL, e);
+    p->source = src;
+    int rc = snapshots_wanted(r, parent_wanted, parent_one, p, e);
     if (rc == 0 && p->incomplete.found && p->complete.found && !is_later(&p->incomplete.best, &p->complete.best)) {
         snapshot_clear(&p->incomplete.best);
         p->incomplete.found = false;

@@ -60,6 +60,13 @@ typedef int snapshot_fn(struct snapshot *s, void *arg);
 int snapshots_each(struct repo *r, const struct snapshot_source *only, bool sorted, snapshot_fn *fn, void *arg,
                    unsigned *bad, struct err *e);
 
+/* The same, in no order, of the snapshots that `want` accepts by their id and their labels (source and tags, as every
+ * client writes them): the documents of others are not parsed, which costs most of a walk. */
+typedef bool snapshot_want_fn(const char *id, const json_t *labels, void *arg);
+int snapshots_wanted(struct repo *r, snapshot_want_fn *want, snapshot_fn *fn, void *arg, struct err *e);
+/* Whether labels name another source; a path "" in `source` is any path. False if they name none. */
+bool snapshot_labels_differ(const json_t *labels, const struct snapshot_source *source);
+
 /*
  * Finds one snapshot: a manifest id, a unique prefix of at least 4 digits, or "latest" (newest complete one; of `only`
  * if given; without it, if several sources exist: ERR_USAGE naming some of them and --as). ERR_NOT_FOUND; an ambiguous

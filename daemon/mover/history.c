@@ -24,9 +24,9 @@ struct search {
     bool taken; /* another volume has the name */
 };
 
-static const char *tag_of(const struct snapshot *s, const char *key)
+static const char *tag_of(const json_t *tags, const char *key)
 {
-    const char *v = json_string_value(json_object_get(s->tags, key));
+    const char *v = json_string_value(json_object_get(tags, key));
     return v ? v : "";
 }
 
@@ -47,11 +47,11 @@ static bool is_former(const struct history *h, const char *path)
     return !strcmp(id, h->volume_id);
 }
 
-static enum kinship kinship_of(const struct history *h, const struct snapshot *s)
+static enum kinship kinship_of(const struct history *h, const json_t *tags, const char *path)
 {
-    const char *id = tag_of(s, "tag:volume-id"), *path = s->source.path;
+    const char *id = tag_of(tags, "tag:volume-id");
     if (!h->volume_id[0]) /* by its path alone */
-        return !strcmp(tag_of(s, "tag:volume"), h->name) ? KIN_ID : !strcmp(path, h->name) ? KIN_PATH : KIN_NONE;
+        return !strcmp(tag_of(tags, "tag:volume"), h->name) ? KIN_ID : !strcmp(path, h->name) ? KIN_PATH : KIN_NONE;
     if (!strcmp(id, h->volume_id) || ends_with_id(path, h->volume_id))
         return KIN_ID;
     if (id[0])
@@ -61,13 +61,27 @@ static enum kinship kinship_of(const struct history *h, const struct snapshot *s
     return !h->block && !strcmp(path, h->name) ? KIN_PATH : KIN_NONE;
 }
 
+/* Labels have the tags, too. Without a tag of its volume it may be one by other means: its document decides. */
+static bool may_be_kin(const char *id, const json_t *labels, void *arg)
+{
+    const struct search *x = arg;
+    const char *path = tag_of(labels, "path");
+    (void)id;
+    struct snapshot_source any = x->as;
+    any.path[0] = '\0';
+    if (snapshot_labels_differ(labels, &any))
+        return false;
+    return !path[0] || !tag_of(labels, "tag:volume-id")[0] || !strcmp(path, x->h->name) ||
+           kinship_of(x->h, labels, path) != KIN_NONE;
+}
+
 static int visit(struct snapshot *s, void *arg)
 {
     struct search *x = arg;
     char text[sizeof x->as + 8];
     if (strcmp(s->source.user, x->as.user) != 0 || strcmp(s->source.host, x->as.host) != 0)
         return 0;
-    const enum kinship kin = kinship_of(x->h, s);
+    const enum kinship kin = kinship_of(x->h, s->tags, s->source.path);
     if (kin == KIN_NONE) {
         x->taken |= !strcmp(s->source.path, x->h->name);
         return 0;
@@ -101,7 +115,7 @@ static void name_new(const struct history *h, bool taken, struct snapshot_source
 int history_find(struct repo *r, const struct history *h, struct snapshot_source *as, struct err *e)
 {
     struct search x = {.h = h, .as = *as, .start_ns = INT64_MIN};
-    int rc = snapshots_each(r, NULL, false, visit, &x, NULL, e);
+    int rc = snapshots_wanted(r, may_be_kin, visit, &x, e);
     if (rc < 0)
         return rc;
     /* A file that has another one's name is not its successor. */

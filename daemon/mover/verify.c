@@ -692,7 +692,7 @@ static int walk_snapshot(struct snapshot *s, void *arg)
 static int sum_snapshot(struct snapshot *s, void *arg)
 {
     struct chosen *c = arg;
-    if (is_chosen(c, s->id) && s->total_size > 0)
+    if (s->total_size > 0)
         atomic_fetch_add(&c->v->progress->total, (uint64_t)s->total_size);
     return 0;
 }
@@ -707,6 +707,12 @@ static int each_snapshot(struct chosen *c, snapshot_fn *fn, unsigned *bad, struc
     return rc;
 }
 
+static bool is_wanted(const char *id, const json_t *labels, void *arg)
+{
+    (void)labels;
+    return is_chosen(arg, id);
+}
+
 static int verify_all(struct verify *v, struct chosen *c, struct err *e)
 {
     int rc = check_index(v, e);
@@ -717,7 +723,7 @@ static int verify_all(struct verify *v, struct chosen *c, struct err *e)
     if (v->by_bytes)
         atomic_store(&v->progress->total, v->to_read);
     else
-        rc = each_snapshot(c, sum_snapshot, NULL, e);
+        rc = snapshots_wanted(v->repo, is_wanted, sum_snapshot, c, e);
     atomic_store(&v->progress->phase, PHASE_MOVING);
     if (rc >= 0)
         rc = each_snapshot(c, walk_snapshot, &bad, e);

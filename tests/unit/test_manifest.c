@@ -204,6 +204,27 @@ static int live(struct manifests *m)
     return n;
 }
 
+static void remove_packs(const struct testrepo *t)
+{
+    char cmd[300];
+    snprintf(cmd, sizeof cmd, "find %s -path '*/q*' -name '*.f' -delete", t->dir);
+    assert_int_equal(system(cmd), 0);
+}
+
+/* Labels are there, the document is not parsed. */
+static bool choose_k(const struct manifest *m, void *arg)
+{
+    (void)arg;
+    assert_null(m->data);
+    return !strcmp(json_string_value(json_object_get(m->labels, "k")), "<&>");
+}
+
+static bool choose_none(const struct manifest *m, void *arg)
+{
+    (void)arg;
+    return m->data != NULL;
+}
+
 static void test_batch(void **state)
 {
     (void)state;
@@ -254,6 +275,19 @@ static void test_batch(void **state)
     assert_int_equal(json_integer_value(json_object_get(got.data, "v")), 2);
     json_decref(got.labels);
     json_decref(got.data);
+    int n = 0;
+    assert_ok(manifests_choose(m, "x", choose_none, count_one, &n, &e), &e);
+    assert_int_equal(n, 0);
+    assert_ok(manifests_choose(m, "y", choose_k, count_one, &n, &e), &e);
+    assert_int_equal(n, 0);
+    assert_ok(manifests_choose(m, "x", choose_k, count_one, &n, &e), &e);
+    assert_int_equal(n, 1);
+    manifests_free(m);
+
+    /* What was read once is not read again: without its packs it is walked all the same. */
+    remove_packs(&t);
+    assert_ok(manifests_open(&m, t.r, &e), &e);
+    assert_int_equal(live(m), 1);
     manifests_free(m);
     manifest_batch_free(b);
     json_decref(labels);

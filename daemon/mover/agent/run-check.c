@@ -82,12 +82,16 @@ static int compare(struct check *c, struct snapshot *s, char *why, size_t cap)
     return 0;
 }
 
+static bool is_asked(const char *id, const json_t *labels, void *arg)
+{
+    (void)labels;
+    return json_object_get(((const struct check *)arg)->readable, id);
+}
+
 static int note_existing(struct snapshot *s, void *arg)
 {
     struct check *c = arg;
     char why[800];
-    if (!json_object_get(c->readable, s->id))
-        return 0;
     int rc = compare(c, s, why, sizeof why);
     if (rc < 0)
         return rc;
@@ -162,7 +166,7 @@ int admin_check(struct run_context *x, struct repo *r, const json_t *step, json_
         .repo = r, .readable = json_object(), .why = json_object(), .expect = json_object_get(step, "expect"), .e = e};
     for (size_t i = 0; i < n; i++)
         refuse(&c, ids[i], "there is no such snapshot");
-    rc = snapshots_each(r, NULL, false, note_existing, &c, NULL, e);
+    rc = snapshots_wanted(r, is_asked, note_existing, &c, e);
     if (rc >= 0)
         rc = check_data(x, &c, e);
     for (size_t i = 0; i < n; i++)
