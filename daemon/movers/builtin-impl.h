@@ -113,6 +113,19 @@ struct mover_ops {
     void (*known)(struct mover *v);
 };
 
+/*
+ * Result files that are used again while many movers are started (`busy`): to create and to remove one each time costs
+ * the daemon more than all else that it writes for a mover (allocation of inodes). `ended`: operations whose mover was
+ * seen to end with a result, so that no process has the file; `of`: whose file a spare one was, "" for none.
+ */
+#define RESULT_SPARES 8
+struct result_spares {
+    char ended[RESULT_SPARES][OPERATION_MAX + 1], of[RESULT_SPARES][OPERATION_MAX + 1];
+    unsigned next;
+    unsigned starts, level; /* starts: at the last tick; level: of each second, halved with each later one */
+    bool busy;
+};
+
 struct builtin_movers {
     sd_event *loop;
     const struct movers_events *events;
@@ -126,6 +139,7 @@ struct builtin_movers {
     unsigned unknown_peers;     /* connections of processes that are not movers */
     unsigned starts;
     struct keys *keys;
+    struct result_spares spares;
 };
 
 /* ---- watch.c ---- */
@@ -154,6 +168,12 @@ int results_sync(const struct builtin_movers *m, struct err *e);
 json_t *result_read(const struct builtin_movers *m, const char *operation, const char *kind, pid_t pid, char *why,
                     size_t cap);
 int result_forget(struct builtin_movers *m, const char *operation, struct err *e);
+/* The process that had its result file has been seen to end: the file may be used again after result_forget(). */
+void result_ended(struct builtin_movers *m, const char *operation);
+/* Removes those that would be used again; `of_others`: also of an earlier process. */
+void results_spare_none(struct builtin_movers *m, bool of_others);
+/* Each second: are they needed? */
+void results_spare_tick(struct builtin_movers *m);
 int log_create(struct builtin_movers *m, const char *operation, struct err *e); /* descriptor */
 void log_bound(struct mover *v);
 void logs_prune(struct builtin_movers *m);

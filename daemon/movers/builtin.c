@@ -103,6 +103,7 @@ int builtin_new(struct builtin_movers **ret, const struct movers_opts *o, struct
         builtin_free(m);
         return rc;
     }
+    results_spare_none(m, true);
     logs_prune(m);
     *ret = m;
     return 0;
@@ -117,6 +118,7 @@ void builtin_free(struct builtin_movers *m)
         m->list = v->next;
         mover_free(v);
     }
+    results_spare_none(m, false);
     movers_unlisten(m);
     unit_manager_free(m->units);
     keys_free(m->keys);
@@ -498,6 +500,8 @@ static void mover_finish(struct mover *v)
     mover_judge(v, &end);
     cgroup_remove(&v->cgroup);
     unlink_mover(v);
+    if (v->gone && !v->adopted && end.outcome == MOVER_OK)
+        result_ended(m, v->operation);
     if (m->events->ended)
         m->events->ended(v->operation, &end, m->arg);
     json_decref(end.result);
@@ -608,6 +612,7 @@ static int on_tick(sd_event_source *s, uint64_t usec, void *arg)
         next = v->next;
         mover_check(v, now, wall);
     }
+    results_spare_tick(m);
     sd_event_source_set_time_relative(s, 1000000);
     return sd_event_source_set_enabled(s, SD_EVENT_ONESHOT);
 }

@@ -24,14 +24,98 @@ int make_dir(const char *path, mode_t mode, struct err *e)
     return 0;
 }
 
+/* ---- result files that are used again ---- */
+
+static void spare_path(char *out, size_t cap, const struct builtin_movers *m, unsigned i)
+{
+    snprintf(out, cap, "%s/spare-%u", m->results_dir, i);
+}
+
+void results_spare_none(struct builtin_movers *m, bool of_others)
+{
+    char path[4300];
+    for (unsigned i = 0; i < RESULT_SPARES; i++) {
+        if (!of_others && !m->spares.of[i][0])
+            continue;
+        spare_path(path, sizeof path, m, i);
+        if (unlink(path) < 0 && errno != ENOENT)
+            log_warning("cannot remove the unused result file %s: %s", path, strerror(errno));
+        m->spares.of[i][0] = '\0';
+    }
+}
+
+#define BUSY_LEVEL 4 /* two movers are started each second: between two of them there may be none for a moment */
+
+void results_spare_tick(struct builtin_movers *m)
+{
+    struct result_spares *s = &m->spares;
+    s->level = s->level / 2 + m->starts - s->starts;
+    s->busy = s->level >= BUSY_LEVEL;
+    s->starts = m->starts;
+    if (!m->list && !s->busy)
+        results_spare_none(m, false);
+}
+
+void result_ended(struct builtin_movers *m, const char *operation)
+{
+    struct result_spares *s = &m->spares;
+    snprintf(s->ended[s->next++ % RESULT_SPARES], sizeof s->ended[0], "%s", operation);
+}
+
+/* True: it will be used again. */
+static bool result_spare(struct builtin_movers *m, const char *operation, const char *path)
+{
+    struct result_spares *s = &m->spares;
+    char spare[4300];
+    unsigned i = 0, free_one = 0;
+    while (i < RESULT_SPARES && strcmp(s->ended[i], operation) != 0)
+        i++;
+    while (free_one < RESULT_SPARES && s->of[free_one][0])
+        free_one++;
+    if (i == RESULT_SPARES || free_one == RESULT_SPARES)
+        return false;
+    s->ended[i][0] = '\0';
+    spare_path(spare, sizeof spare, m, free_one);
+    if (rename(path, spare) < 0)
+        return false;
+    snprintf(s->of[free_one], sizeof s->of[0], "%s", operation);
+    return true;
+}
+
+/*
+ * Replaces `path`; -1: there is none. It is never one of the same operation: after a crash of the machine it may have
+ * what it had before, which then belongs to another operation, and is no result.
+ */
+static int result_reuse(struct builtin_movers *m, const char *operation, const char *path)
+{
+    struct result_spares *s = &m->spares;
+    char spare[4300];
+    unsigned i = 0;
+    while (i < RESULT_SPARES && (!s->of[i][0] || !strcmp(s->of[i], operation)))
+        i++;
+    if (i == RESULT_SPARES)
+        return -1;
+    s->of[i][0] = '\0';
+    spare_path(spare, sizeof spare, m, i);
+    int fd = open(spare, O_RDWR | O_TRUNC | O_CLOEXEC | O_NOFOLLOW);
+    if (fd >= 0 && rename(spare, path) == 0)
+        return fd;
+    if (fd >= 0)
+        close(fd);
+    unlink(spare);
+    return -1;
+}
+
 int result_create(struct builtin_movers *m, const char *operation, struct err *e)
 {
     char path[4300];
     mover_result_path(path, sizeof path, m->state_dir, operation);
+    int fd = result_reuse(m, operation, path);
     /* A new file each time: a process of an earlier attempt that has not ended yet writes to the old one. */
-    if (unlink(path) < 0 && errno != ENOENT)
+    if (fd < 0 && unlink(path) < 0 && errno != ENOENT)
         return err_set(e, ERR_GENERIC, errno, "cannot remove the old result file %s", path);
-    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return err_set(e, ERR_GENERIC, errno, "cannot create the result file %s", path);
     /* Space for the result is allocated now: a disk that becomes full meanwhile must not cost hours of work. */
@@ -137,8 +221,12 @@ int result_forget(struct builtin_movers *m, const char *operation, struct err *e
 {
     char path[4400];
     mover_result_path(path, sizeof path, m->state_dir, operation);
+    if ((m->list || m->spares.busy) && result_spare(m, operation, path))
+        return 0;
     if (unlink(path) < 0 && errno != ENOENT)
         return err_set(e, ERR_GENERIC, errno, "cannot remove the result file %s", path);
+    if (!m->list && !m->spares.busy)
+        results_spare_none(m, false);
     return 0;
 }
 
