@@ -58,7 +58,8 @@ struct answer_daemon {
     json_t *steps;       /* running ones, owned; NULL: not asked for */
     json_t *looks;       /* [{"severity", "text", "hint"}]: what could not be told of volumes, owned; NULL: nothing */
     const json_t *pools; /* volume id -> how full its pool is, 0 to 1; NULL: unknown */
-    json_t *metrics;     /* of the endpoint, {"problems", ...}, owned; NULL: none */
+    json_t *metrics;     /* of the endpoint, owned; NULL: none */
+    json_t *metrics_problems; /* as `looks`, owned; NULL: none */
 };
 
 /* The configuration in force, and whether the last one that was read is it. */
@@ -128,7 +129,7 @@ int answer_natives(const struct answer_facts *f, const struct answer_query *q, j
 json_t *answer_jobs(const struct answer_facts *f);
 /* A backup, operation or native snapshot by its id or what people call it; ERR_NOT_FOUND: maybe a volume. */
 int answer_describe(const struct answer_facts *f, const char *name, json_t **ret, struct err *e);
-/* A volume of the answer `volumes`. */
+/* A volume of the list in the answer `volumes`. */
 int answer_describe_volume(const struct answer_facts *f, const json_t *volumes, const char *name, json_t **ret,
                            struct err *e);
 

@@ -82,6 +82,7 @@ void answer_facts_clear(struct answer_facts *f)
     json_decref(f->own.steps);
     json_decref(f->own.looks);
     json_decref(f->own.metrics);
+    json_decref(f->own.metrics_problems);
     schedule_free(f->schedule);
     *f = (struct answer_facts){.records = NULL};
 }

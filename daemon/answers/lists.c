@@ -10,6 +10,7 @@
 #include "base/nearest.h"
 #include "base/time.h"
 #include "daemon/records/names.h"
+#include "daemon/records/step-answer.h"
 
 #include <errno.h>
 
@@ -192,11 +193,12 @@ int answer_describe_volume(const struct answer_facts *f, const json_t *volumes, 
 {
     size_t i;
     const json_t *v;
-    json_array_foreach(jarr(volumes, "volumes"), i, v)
+    json_array_foreach(volumes, i, v)
     {
-        if (strcmp(name, jstr(v, "name")) != 0 && strcmp(name, jstr(v, "id")) != 0)
+        const struct volume_seen seen = volume_seen_of(v);
+        if (strcmp(name, seen.name) != 0 && strcmp(name, seen.id) != 0)
             continue;
-        const struct volume_row *row = volume_row_peek(f->records, jstr(v, "id"));
+        const struct volume_row *row = volume_row_peek(f->records, seen.id);
         json_t *o = json_copy((json_t *)(uintptr_t)v);
         if (row)
             json_object_set_new(o, "details", volume_row_to_json(row));

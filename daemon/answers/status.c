@@ -215,14 +215,12 @@ static json_t *slots_state(const struct answer_facts *f)
 }
 
 /* The problems of the metrics are those of the daemon. */
-static void put_metrics(const struct answer_facts *f, json_t *status)
+static void put_metrics(const struct answer_facts *f, json_t *status, json_t *problems)
 {
-    json_t *metrics = f->daemon ? json_copy(f->daemon->metrics) : NULL;
-    if (!metrics)
+    if (!f->daemon || !f->daemon->metrics)
         return;
-    json_array_extend(jarr(status, "problems"), jarr(metrics, "problems"));
-    json_object_del(metrics, "problems");
-    json_object_set_new(status, "metrics", metrics);
+    json_array_extend(problems, f->daemon->metrics_problems);
+    json_object_set(status, "metrics", f->daemon->metrics);
 }
 
 json_t *answer_status(const struct answer_facts *facts)
@@ -244,6 +242,6 @@ json_t *answer_status(const struct answer_facts *facts)
                           list_operations(f, overview_running_at), "queue", list_operations(f, overview_queued_at),
                           "volumes", volumes, "volume_counts", count_volumes(f->overview), "jobs", list_jobs(f),
                           "natives", natives_summary(f), "problems", problems);
-    put_metrics(f, o);
+    put_metrics(f, o, problems);
     return o;
 }

@@ -52,7 +52,7 @@ static int describe(const struct answer_facts *f, const char *name, json_t **ret
         return rc;
     CLEANUP_JSON json_t *volumes = answer_volume(f, name, NULL, NULL);
     *e = (struct err)ERR_INIT;
-    return volumes ? answer_describe_volume(f, volumes, name, ret, e) : err_nomem(e);
+    return volumes ? answer_describe_volume(f, jarr(volumes, "volumes"), name, ret, e) : err_nomem(e);
 }
 
 static int explain(const struct answer_facts *f, const char *volume, json_t **ret, struct err *e)

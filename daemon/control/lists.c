@@ -84,7 +84,7 @@ static void on_volumes(json_t *volumes, const struct err *failed, void *arg)
     struct err e = ERR_INIT;
     json_t *answer = NULL;
     engine_facts(q->control->engine, &f);
-    int rc = answer_describe_volume(&f, volumes, q->what, &answer, &e);
+    int rc = answer_describe_volume(&f, jarr(volumes, "volumes"), q->what, &answer, &e);
     reply_built(q, rc, answer, &e);
 }
 

@@ -164,7 +164,8 @@ static void gather_facts(struct engine *g, enum facts_wanted wanted, struct answ
     f->own.looks = json_array();
     volumes_problems(g, add_look, f->own.looks);
     add_asides(&g->d, f->own.looks);
-    f->own.metrics = g->observer ? g->observer->status(g->observer->arg) : NULL;
+    f->own.metrics_problems = json_array();
+    f->own.metrics = g->observer ? g->observer->status(f->own.metrics_problems, g->observer->arg) : NULL;
 }
 
 void engine_facts(struct engine *g, struct answer_facts *f)

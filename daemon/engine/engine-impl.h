@@ -121,6 +121,11 @@ bool engine_is_writing(const struct engine *g);
 #define ENGINE_PART 100
 /* To be recorded in the next turn (struct request). */
 void engine_request(struct engine *g, request_write_fn *write, request_ended_fn *ended, void *arg);
+
+/* engine_scan() that the engine itself has asked for: how many volumes of backups were added to the records, or why it
+ * failed (`e` NULL: it did not). */
+typedef void scan_done_fn(unsigned added, const struct err *e, void *arg);
+void scan_within(struct engine *g, const struct request_args *req, scan_done_fn *done, void *arg);
 /* The same for what nobody waits for: it will be found again if it cannot be recorded. `what` names it then, static.
  * Takes `doc` over. */
 typedef int record_fn(struct engine *g, const json_t *doc, struct err *e);

@@ -101,11 +101,11 @@ json_t *engine_backup_json(struct engine *g, const struct backup *b, bool with_o
 json_t *engine_debug_json(struct engine *g);
 
 /* What another room takes part in, connected by main(): `configured` is called with each configuration that comes into
- * force, `status` returns what `status` shows under "metrics" ({"problems": [{"severity", "text", "hint"}], ...}, new
- * reference). NULL: none. Borrowed. */
+ * force, `status` returns what `status` shows under "metrics" (new reference) and adds its problems to the list
+ * [{"severity", "text", "hint"}]. NULL: none. Borrowed. */
 struct engine_observer {
     void (*configured)(struct cfg *c, void *arg);
-    json_t *(*status)(void *arg);
+    json_t *(*status)(json_t *problems, void *arg);
     void *arg;
 };
 void engine_observe(struct engine *g, const struct engine_observer *o);

@@ -44,7 +44,7 @@ static struct other_node *other_of(struct engine *g, const char *repository, con
     return o;
 }
 
-static void scanned(json_t *answer, const struct err *e, void *arg)
+static void scanned(unsigned added, const struct err *e, void *arg)
 {
     struct other_node *o = arg;
     struct engine *g = o->engine;
@@ -52,8 +52,8 @@ static void scanned(json_t *answer, const struct err *e, void *arg)
     o->running = g->others_running = false;
     if (g->stopping)
         return;
-    o->again_ns = mono_ns() + (answer ? AGAIN_S : AFTER_FAILED) * NS_PER_S;
-    if (!answer) {
+    o->again_ns = mono_ns() + (e ? AFTER_FAILED : AGAIN_S) * NS_PER_S;
+    if (e) {
         if (!o->failed)
             log_warning("repository \"%s\": the backups of node %s cannot be listed: %s", o->repository, o->name,
                         e->msg);
@@ -61,9 +61,9 @@ static void scanned(json_t *answer, const struct err *e, void *arg)
         return;
     }
     o->failed = false;
-    if (jint(answer, "added"))
-        log_info("repository \"%s\": %lld volumes of backups of node %s were added to the records", o->repository,
-                 (long long)jint(answer, "added"), o->name);
+    if (added)
+        log_info("repository \"%s\": %u volumes of backups of node %s were added to the records", o->repository, added,
+                 o->name);
     CLEANUP_JSON json_t *labels = json_pack("{s:s,s:s}", "repository", o->repository, "node", o->name);
     if (records_counter_set(g->records, SCANNED, labels, (double)now_ns() / 1e9, &own) < 0)
         log_warning("repository \"%s\": the time of the scan of node %s cannot be recorded: %s", o->repository, o->name,
@@ -78,7 +78,7 @@ static void scan_other(struct engine *g, struct other_node *o)
     str_set(&req.node, o->name);
     req.periodic = true;
     o->running = g->others_running = true;
-    engine_scan(g, &req, scanned, o);
+    scan_within(g, &req, scanned, o);
 }
 
 /* ---- those that are not configured any more ---- */

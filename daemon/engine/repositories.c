@@ -12,6 +12,7 @@
 #include "base/time.h"
 #include "daemon/engine/engine-impl.h"
 #include "daemon/protocol/mover-wire.h"
+#include "daemon/records/opaque.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -52,10 +53,10 @@ struct recorded {
 static int see_recorded(const char *name, const json_t *labels, double at, void *arg)
 {
     struct recorded *x = arg;
-    if (strcmp(name, RECORDED) != 0 || strcmp(jstr(labels, "repository"), x->name) != 0 || at < x->at)
+    if (strcmp(name, RECORDED) != 0 || strcmp(counter_label(labels, "repository"), x->name) != 0 || at < x->at)
         return 0;
     x->at = at;
-    snprintf(x->id, REPOSITORY_ID_TEXT, "%s", jstr(labels, "id"));
+    snprintf(x->id, REPOSITORY_ID_TEXT, "%s", counter_label(labels, "id"));
     return 0;
 }
 
@@ -261,7 +262,7 @@ static bool is_verdict(const struct repository_look *l, const struct mover_end *
 
 static void look_ended(struct repository_look *l, const struct mover_end *end)
 {
-    const char *id = jstr(end->result, "uniqueID");
+    const char *id = mover_result_repository(end->result);
     l->mover[0] = '\0';
     if (!is_verdict(l, end)) {
         no_verdict(l, &end->err);

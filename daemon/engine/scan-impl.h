@@ -17,7 +17,8 @@ struct scan_counts {
 /* Comes in pages, each a mover's result: first the records of outcomes, then the snapshots. */
 struct scan {
     struct engine *engine;
-    engine_reply_fn *reply;
+    engine_reply_fn *reply; /* to a client */
+    scan_done_fn *done;     /* or to the engine itself */
     void *arg;
     char repository[128];
     char node[256];      /* whose */

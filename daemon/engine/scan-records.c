@@ -10,6 +10,7 @@
 #include "daemon/engine/scan-impl.h"
 #include "daemon/records/opaque.h"
 #include "daemon/records/outcome-record.h"
+#include "daemon/records/scanned.h"
 
 #include <string.h>
 
@@ -262,7 +263,7 @@ void scan_record(struct scan *s, const json_t *record)
 {
     struct backup_record r;
     const bool right = backup_record_from_json(&r, record, s->node);
-    const bool elsewhere = right && of_another_machine(s, &r, jint(record, "modifiedNs"));
+    const bool elsewhere = right && of_another_machine(s, &r, scanned_record_modified_ns(record));
     s->page.elsewhere += elsewhere && r.part == 0;
     if (!right)
         s->page.malformed++;

@@ -10,6 +10,7 @@
 #include "base/time.h"
 #include "daemon/engine/scan-impl.h"
 #include "daemon/records/outcome-record.h"
+#include "daemon/records/scanned.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -17,60 +18,47 @@
 
 #define TAG_MAX 255
 
-static const char *tag(const json_t *tags, const char *name)
-{
-    char key[64];
-    snprintf(key, sizeof key, "tag:%s", name);
-    return jstr(tags, key);
-}
-
 /* Anybody who can write the repository can write tags. */
-static bool tag_is_name(const json_t *tags, const char *name, size_t max)
+static bool is_ours(struct engine *g, const struct scanned_snapshot *t)
 {
-    return record_is_text(tag(tags, name), max);
-}
-
-static bool is_ours(struct engine *g, const json_t *tags)
-{
-    if (!tag_is_name(tags, "backup", TAG_MAX - 64) || !tag_is_name(tags, "operation", TAG_MAX) ||
-        !tag_is_name(tags, "volume-id", TAG_MAX) || (tag(tags, "class")[0] && !tag_is_name(tags, "class", TAG_MAX)) ||
-        (tag(tags, "volume")[0] && !tag_is_name(tags, "volume", VOLUME_NAME_MAX - 1)) ||
-        (tag(tags, "native")[0] && !tag_is_name(tags, "native", ALIAS_TEXT - 1)))
+    if (!record_is_text(t->backup, TAG_MAX - 64) || !record_is_text(t->operation, TAG_MAX) ||
+        !record_is_text(t->volume_id, TAG_MAX) || (t->klass[0] && !record_is_text(t->klass, TAG_MAX)) ||
+        (t->volume[0] && !record_is_text(t->volume, VOLUME_NAME_MAX - 1)) ||
+        (t->native[0] && !record_is_text(t->native, ALIAS_TEXT - 1)))
         return false;
     /* Nothing is added to a backup that is under way. */
-    const struct backup *b = backup_peek(g->records, tag(tags, "backup"));
-    return !b || backup_state_terminal(b->state) || operation_peek(g->records, tag(tags, "operation"));
+    const struct backup *b = backup_peek(g->records, t->backup);
+    return !b || backup_state_terminal(b->state) || operation_peek(g->records, t->operation);
 }
 
-static void describe_rebuilt(const struct scan *x, struct operation *op, const json_t *s)
+static void describe_rebuilt(const struct scan *x, struct operation *op, const struct scanned_snapshot *t)
 {
-    const json_t *tags = jobj(s, "tags");
-    const char *volume = tag(tags, "volume-id"), *name = tag(tags, "volume");
-    const int64_t size = strtoll(tag(tags, "size"), NULL, 10);
+    const char *volume = t->volume_id, *name = t->volume;
+    const int64_t size = strtoll(t->size, NULL, 10);
     struct policy policy;
     struct class_desc own;
     struct volume_desc desc;
     operation_init(op);
-    str_set(&op->id, tag(tags, "operation"));
-    str_set(&op->parent, tag(tags, "backup"));
+    str_set(&op->id, t->operation);
+    str_set(&op->parent, t->backup);
     str_set(&op->volume_id, volume);
     op->state = OP_COMPLETED;
     op->outcome = OUTCOME_COMPLETED;
     op->kind = KIND_BACKUP;
     op->rebuilt = true;
-    if (time_parse(&op->completed_ns, jstr(s, "endTime")) < 0)
+    if (time_parse(&op->completed_ns, t->ended) < 0)
         op->completed_ns = 0;
-    str_set(&op->native, x->foreign ? "" : tag(tags, "native"));
+    str_set(&op->native, x->foreign ? "" : t->native);
     op->result.there = true;
-    str_set(&op->result.snapshot, jstr(s, "id"));
-    str_set(&op->result.as, jstr(s, "as"));
+    str_set(&op->result.snapshot, t->id);
+    str_set(&op->result.as, t->as);
     op->result.total = size;
     policy_init(&policy);
     str_set(&policy.repository, x->repository);
     policy.move_data = true;
     policy_take(&op->policy, policy_make(&policy));
     class_desc_init(&own);
-    str_set(&own.name, tag(tags, "class"));
+    str_set(&own.name, t->klass);
     str_set(&own.node, x->foreign ? x->node : "");
     class_desc_take(&op->own, class_desc_make(&own));
     volume_desc_init(&desc);
@@ -80,14 +68,12 @@ static void describe_rebuilt(const struct scan *x, struct operation *op, const j
     volume_desc_take(&op->volume, volume_desc_make(&desc));
 }
 
-static int add_rebuilt(struct scan *x, const json_t *s, struct operation *op)
+static int add_rebuilt(struct scan *x, const struct scanned_snapshot *t, struct operation *op)
 {
     struct engine *g = x->engine;
-    const json_t *tags = jobj(s, "tags");
     struct err e = ERR_INIT;
-    describe_rebuilt(x, op, s);
-    if (scan_add_backup(x, tag(tags, "backup"), tag(tags, "job"), op->completed_ns, &e) < 0 ||
-        operation_add(g->records, op, &e) < 0) {
+    describe_rebuilt(x, op, t);
+    if (scan_add_backup(x, t->backup, t->job, op->completed_ns, &e) < 0 || operation_add(g->records, op, &e) < 0) {
         plan_log(&g->d, LOG_LVL_WARNING, "%s: %s", op->id, e.msg);
         return -1;
     }
@@ -96,36 +82,35 @@ static int add_rebuilt(struct scan *x, const json_t *s, struct operation *op)
 }
 
 /* Its record was made from the repository, which has the snapshot under that id now: a pin gives it another one. */
-static void note_id(struct scan *x, struct operation *op, const json_t *s)
+static void note_id(struct scan *x, struct operation *op, const struct scanned_snapshot *t)
 {
-    if (!op->rebuilt || !strcmp(op->result.snapshot, jstr(s, "id")) || op->state != OP_COMPLETED)
+    if (!op->rebuilt || !strcmp(op->result.snapshot, t->id) || op->state != OP_COMPLETED)
         return;
     op->result.there = true;
-    str_set(&op->result.snapshot, jstr(s, "id"));
-    str_set(&op->result.as, jstr(s, "as"));
+    str_set(&op->result.snapshot, t->id);
+    str_set(&op->result.as, t->as);
     operation_write(&x->engine->d, op);
 }
 
 /* A snapshot of the repository that no record knows becomes a record of a volume's backup again. */
-static void scan_one(struct scan *x, const json_t *s)
+static void scan_one(struct scan *x, const struct scanned_snapshot *t)
 {
     struct engine *g = x->engine;
-    const json_t *tags = jobj(s, "tags");
     CLEANUP(operation_clear) struct operation op;
     CLEANUP(native_row_clear) struct native_row n;
     operation_init(&op);
     native_row_init(&n);
-    if (!tag(tags, "backup")[0] || !tag(tags, "operation")[0] || !tag(tags, "volume-id")[0] || jstr(s, "incomplete")[0])
+    if (!t->backup[0] || !t->operation[0] || !t->volume_id[0] || t->incomplete[0])
         return;
-    if (operation_read(&g->d, tag(tags, "operation"), &op) == 0) {
+    if (operation_read(&g->d, t->operation, &op) == 0) {
         x->page.matched++;
-        note_id(x, &op, s);
+        note_id(x, &op, t);
     } else {
-        if (x->total.added + x->page.added >= SNAPSHOTS_MAX || !is_ours(g, tags)) {
+        if (x->total.added + x->page.added >= SNAPSHOTS_MAX || !is_ours(g, t)) {
             x->page.passed++;
             return;
         }
-        if (add_rebuilt(x, s, &op) < 0)
+        if (add_rebuilt(x, t, &op) < 0)
             return;
         x->page.added++;
     }
@@ -135,12 +120,12 @@ static void scan_one(struct scan *x, const json_t *s)
     if (op.rebuilt)
         volume_backup_found(&g->d, op.volume_id);
     /* A native snapshot that was found on the storage: its data is safe in the repository after all. */
-    const char *alias = tag(tags, "native");
+    const char *alias = t->native;
     if (alias[0] && native_row_read(&g->d, alias, &n) == 0 && !n.moved) {
         n.moved = true;
         n.moved_verified = true;
         n.failed = false;
-        str_set(&n.snapshot, jstr(s, "id"));
+        str_set(&n.snapshot, t->id);
         str_set(&n.operation, op.id);
         native_row_write(&g->d, &n);
     }
@@ -235,7 +220,9 @@ static void scan_finish(struct scan *s, const struct err *e)
     if (n->elsewhere)
         log_warning("repository \"%s\": another machine has recorded %u backups as node %s lately", s->repository,
                     n->elsewhere, s->node);
-    if (s->reply)
+    if (s->done)
+        s->done(n->added, e->cls ? e : NULL, s->arg);
+    else if (s->reply)
         s->reply(e->cls ? NULL : out, e->cls ? e : NULL, s->arg);
     else if (e->cls && !s->engine->stopping)
         log_warning("repository \"%s\" cannot be scanned: %s", s->repository, e->msg);
@@ -294,21 +281,25 @@ static int write_page(struct decide *d, void *arg, struct err *e)
     const int rc = operation_get(d->records, s->operation, &op, e);
     if (rc < 0)
         return rc;
-    const json_t *answer = admin_answer(&op, 0), *list = jarr(answer, s->records ? "records" : "snapshots");
+    const struct scan_page p = scan_page_read(admin_answer(&op, 0));
     if (op.state != OP_COMPLETED)
         return err_set(e, (enum err_class)op.error.code, 0, "%s", op.error.message);
     if (s->records) {
-        json_array_foreach(list, i, v) scan_record(s, v);
-        s->other = (unsigned)jint(answer, "other");
-        s->stale = (unsigned)jint(answer, "stale");
-        s->removed = s->after[0] ? s->removed : (unsigned)jint(answer, "removed");
-        s->page.malformed += s->after[0] ? 0 : (unsigned)jint(answer, "malformed");
+        json_array_foreach(p.records, i, v) scan_record(s, v);
+        s->other = (unsigned)p.other;
+        s->stale = (unsigned)p.stale;
+        s->removed = s->after[0] ? s->removed : (unsigned)p.removed;
+        s->page.malformed += s->after[0] ? 0 : (unsigned)p.malformed;
     } else {
-        json_array_foreach(list, i, v) scan_one(s, v);
-        s->page.snapshots = (unsigned)json_array_size(list);
-        s->page.unreadable = !list || jint(answer, "unreadable");
+        json_array_foreach(p.snapshots, i, v)
+        {
+            const struct scanned_snapshot t = scanned_snapshot_read(v);
+            scan_one(s, &t);
+        }
+        s->page.snapshots = (unsigned)json_array_size(p.snapshots);
+        s->page.unreadable = !p.snapshots || p.unreadable;
     }
-    snprintf(s->after, sizeof s->after, "%s", jstr(answer, "next"));
+    snprintf(s->after, sizeof s->after, "%s", p.next);
     return s->periodic ? operation_delete(d->records, s->operation, e) : 0;
 }
 
@@ -402,7 +393,8 @@ static void replaced_written(const struct err *e, void *arg)
     ask_page(s);
 }
 
-void engine_scan(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg)
+static void scan_start(struct engine *g, const struct request_args *req, engine_reply_fn *reply, scan_done_fn *done,
+                       void *arg)
 {
     struct scan *s = calloc(1, sizeof *s);
     struct err e = ERR_INIT;
@@ -414,11 +406,14 @@ void engine_scan(struct engine *g, const struct request_args *req, engine_reply_
         err_nomem(&e);
         if (reply)
             reply(NULL, &e, arg);
+        if (done)
+            done(0, &e, arg);
         return;
     }
     const char *ours = cfg_daemon(g->cfg)->node_name, *node = req->node;
     *s = (struct scan){.engine = g,
                        .reply = reply,
+                       .done = done,
                        .arg = arg,
                        .foreign = node[0] && strcmp(node, ours) != 0,
                        .remove = req->remove_stale,
@@ -434,4 +429,14 @@ void engine_scan(struct engine *g, const struct request_args *req, engine_reply_
         engine_request(g, write_replaced, replaced_written, s);
     else
         ask_page(s);
+}
+
+void engine_scan(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg)
+{
+    scan_start(g, req, reply, NULL, arg);
+}
+
+void scan_within(struct engine *g, const struct request_args *req, scan_done_fn *done, void *arg)
+{
+    scan_start(g, req, NULL, done, arg);
 }

@@ -210,9 +210,9 @@ static void on_configured(struct cfg *c, void *arg)
     endpoint_configured(((struct server *)arg)->endpoint, c);
 }
 
-static json_t *on_status(void *arg)
+static json_t *on_status(json_t *problems, void *arg)
 {
-    return endpoint_status(((struct server *)arg)->endpoint);
+    return endpoint_status(((struct server *)arg)->endpoint, problems);
 }
 
 static int set_up(struct server *s, struct cfg *c, struct err *e)

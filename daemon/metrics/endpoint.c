@@ -47,9 +47,9 @@ void endpoint_configured(struct endpoint *p, struct cfg *c)
     metrics_server_apply(p->server, c);
 }
 
-json_t *endpoint_status(const struct endpoint *p)
+json_t *endpoint_status(const struct endpoint *p, json_t *problems)
 {
-    return metrics_server_json(p->server);
+    return metrics_server_json(p->server, problems);
 }
 
 void endpoint_stopping(struct endpoint *p)

@@ -11,7 +11,7 @@ int endpoint_new(struct endpoint **ret, sd_event *loop, struct engine *g, struct
 /* Another configuration is in force. */
 void endpoint_configured(struct endpoint *p, struct cfg *c);
 /* metrics_server_json() */
-json_t *endpoint_status(const struct endpoint *p);
+json_t *endpoint_status(const struct endpoint *p, json_t *problems);
 /* The daemon stops: reported by /readyz from now on. NULL allowed. */
 void endpoint_stopping(struct endpoint *p);
 /* Before engine_free(). NULL allowed. */

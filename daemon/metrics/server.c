@@ -191,12 +191,12 @@ static void tell(json_t *problems, const char *text, const char *hint)
     json_array_append_new(problems, json_pack("{s:s, s:s, s:s}", "severity", "warning", "text", text, "hint", hint));
 }
 
-json_t *metrics_server_json(const struct metrics_server *s)
+json_t *metrics_server_json(const struct metrics_server *s, json_t *problems)
 {
     const struct cfg_metrics *c = cfg_metrics(s->cfg);
     const char *address = listener_address(s->listener);
     const struct err *error = listener_error(s->listener);
-    json_t *listen = json_array(), *problems = json_array(), *file = NULL;
+    json_t *listen = json_array(), *file = NULL;
     char text[512];
     if (address[0])
         json_array_append_new(listen, json_pack("{s:s, s:s?}", "address", address, "error", error ? error->msg : NULL));
@@ -212,7 +212,7 @@ json_t *metrics_server_json(const struct metrics_server *s)
     if (c->textfile[0])
         file = json_pack("{s:s, s:I, s:s?}", "path", c->textfile, "written_ns", (json_int_t)s->written_ns, "error",
                          s->textfile_error.cls ? s->textfile_error.msg : NULL);
-    return json_pack("{s:o, s:o?, s:o}", "listen", listen, "textfile", file, "problems", problems);
+    return json_pack("{s:o, s:o?}", "listen", listen, "textfile", file);
 }
 
 void metrics_server_stopping(struct metrics_server *s, const char *why)

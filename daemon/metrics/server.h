@@ -25,9 +25,9 @@ int metrics_server_new(struct metrics_server **ret, sd_event *loop, const struct
                        struct err *e);
 /* Another configuration is in force. */
 void metrics_server_apply(struct metrics_server *s, struct cfg *c);
-/* {"listen": [{"address", "error"}] (one or none), "textfile": {"path", "written_ns", "error"} or null,
- * "problems": [{"severity", "text", "hint"}]} (new reference) */
-json_t *metrics_server_json(const struct metrics_server *s);
+/* {"listen": [{"address", "error"}] (one or none), "textfile": {"path", "written_ns", "error"} or null}
+ * (new reference); {"severity", "text", "hint"} of each of its problems is added to the list `problems`. */
+json_t *metrics_server_json(const struct metrics_server *s, json_t *problems);
 /* /readyz fails from now on; `why` is part of a sentence. */
 void metrics_server_stopping(struct metrics_server *s, const char *why);
 void metrics_server_free(struct metrics_server *s);

@@ -80,3 +80,8 @@ struct skipped skipped_at(const json_t *list, size_t i)
     const json_t *one = json_array_get(list, i);
     return (struct skipped){jstr(one, "volume"), jstr(one, "reason")};
 }
+
+const char *counter_label(const json_t *labels, const char *name)
+{
+    return jstr(labels, name);
+}

@@ -30,6 +30,9 @@ struct target_paths {
 };
 struct target_paths target_paths_read(const json_t *target);
 
+/* A label of a counter; "": it has none of that name. */
+const char *counter_label(const json_t *labels, const char *name);
+
 struct mover_progress {
     const char *phase;
     int64_t read, done, total, skipped, zero; /* bytes */

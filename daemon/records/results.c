@@ -177,6 +177,11 @@ bool mover_result_recorded(const json_t *doc)
     return jbool(doc, "recorded");
 }
 
+const char *mover_result_repository(const json_t *doc)
+{
+    return jstr(doc, "uniqueID");
+}
+
 static int64_t count_at(const json_t *list, size_t i)
 {
     return json_integer_value(json_array_get(list, i));

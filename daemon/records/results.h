@@ -70,6 +70,9 @@ int mover_result_add_failure(struct mover_result *r, const char *operation, cons
 /* Whether it has written the provisional record of its backup; `doc`: what the mover left. */
 bool mover_result_recorded(const json_t *doc);
 
+/* The unique id of the repository that it opened; "": not reported. Borrowed from `doc`, what the mover left. */
+const char *mover_result_repository(const json_t *doc);
+
 /* What the first step of an admin operation, a check, found of a snapshot. */
 enum checked { CHECKED_NONE, CHECKED_READABLE, CHECKED_UNREADABLE }; /* NONE: it was not looked at */
 /* *why is borrowed from `r`; "": no reason was given. */

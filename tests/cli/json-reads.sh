@@ -5,7 +5,7 @@
 # be added, no number may grow, and one that has shrunk must be lowered there.
 . "$(dirname "$0")/../lib.sh"
 cd "$(dirname "$0")/../.." || exit 1
-records='results|step-answer|outcome-record|request-args|opaque|step-request'
+records='results|scanned|step-answer|outcome-record|request-args|opaque|step-request'
 borders="^(daemon/(cli|control|metrics|mover)/|daemon/records/($records)\\.c|base/json\\.h)"
 # count DIR: "N FILE" of each file under DIR that reads any
 count() {

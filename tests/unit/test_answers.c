@@ -224,11 +224,11 @@ static void volumes_that_were_looked_at(void **state)
     /* One of them, with what is recorded. */
     struct err e = ERR_INIT;
     json_t *one = NULL;
-    assert_ok(answer_describe_volume(&x.facts, answer, "/srv/1.img", &one, &e), &e);
+    assert_ok(answer_describe_volume(&x.facts, list, "/srv/1.img", &one, &e), &e);
     assert_string_equal(jstr(one, "kind"), "volume");
     assert_string_equal(jstr(jobj(jobj(one, "volume"), "details"), "class"), "gold");
     json_decref(one);
-    assert_true(answer_describe_volume(&x.facts, answer, "/srv/3.img", &one, &e) < 0 && e.cls == ERR_NOT_FOUND);
+    assert_true(answer_describe_volume(&x.facts, list, "/srv/3.img", &one, &e) < 0 && e.cls == ERR_NOT_FOUND);
     close_it(&x);
 }
 
@@ -240,8 +240,8 @@ static void facts_of_the_daemon(void **state)
     open_with(&x, "");
     CLEANUP_JSON json_t *progress =
         json_pack("{s:s,s:i,s:i,s:i}", "phase", "move", "total", 100, "done", 40, "fresh", 3);
-    CLEANUP_JSON json_t *metrics =
-        json_pack("{s:[],s:[{s:s,s:s}]}", "listen", "problems", "severity", "warning", "text", "the port is taken");
+    CLEANUP_JSON json_t *metrics = json_pack("{s:[]}", "listen");
+    json_t *problems = json_pack("[{s:s, s:s, s:s}]", "severity", "warning", "text", "the port is taken", "hint", "");
     struct answer_repository down = {.name = "main", .why = "No such device", .hint = "", .since_ns = 5};
     struct backup b;
     struct operation op;
@@ -267,7 +267,8 @@ static void facts_of_the_daemon(void **state)
                                          .pid = 3,
                                          .stuck = 2,
                                          .steps = json_array(),
-                                         .metrics = json_incref(metrics)};
+                                         .metrics = json_incref(metrics),
+                                         .metrics_problems = problems};
     x.facts.daemon = &x.facts.own;
     x.facts.repositories = malloc(sizeof down);
     memcpy(x.facts.repositories, &down, sizeof down);
@@ -281,8 +282,8 @@ static void facts_of_the_daemon(void **state)
     assert_true(has_problem(on, "/srv/2.img waits: all 3 slots") && has_problem(on, "repository \"main\": No such"));
     assert_true(has_problem(on, "hang in the kernel") && has_problem(on, "the port is taken"));
     assert_false(has_problem(on, "not running"));
-    assert_null(json_object_get(jobj(on, "metrics"), "problems"));
-    assert_non_null(jarr(metrics, "problems")); /* facts are not changed */
+    assert_non_null(jarr(jobj(on, "metrics"), "listen"));
+    assert_int_equal(json_array_size(problems), 1); /* facts are not changed */
     assert_ok(backup_get(x.records, "B1", &b, &e), &e);
     CLEANUP_JSON json_t *whole = answer_backup(&x.facts, &b, true);
     assert_int_equal(jint(whole, "position"), 4);
