@@ -189,6 +189,7 @@ struct verify_damage {
 struct verify_opts {
     struct job_limits limits;
     double read_percent; /* 0..100 of contents that are read, decrypted, expanded and hashed; default 100 */
+    bool quick;          /* without (1): of the index and the packs only what the chosen snapshots need */
     struct mover_progress *progress;
     struct mover_cancel *cancel;
     /* One damage and what it affects. Called by one thread at a time. */

@@ -2,8 +2,9 @@
 /*
  * run-check.c - whether snapshots exist, are what they are expected to be, and can be restored (RS-18)
  *
- * Before the daemon prunes a native snapshot. The id alone proves nothing: it was reported by the mover that wrote the
- * snapshot. So source, tag, times and size are compared with the daemon's record, and a part of the data is read.
+ * Before the daemon prunes a native snapshot, and when the outcome of a backup is recorded. The id alone proves
+ * nothing: it was reported by the mover that wrote the snapshot. So source, tag, times and size are compared with the
+ * daemon's record, and a part of the data is read.
  */
 #include "daemon/mover/agent/agent.h"
 
@@ -15,6 +16,8 @@
 #include <string.h>
 
 #define READ_BYTES (64u << 20)              /* of each check, about */
+#define READ_BYTES_QUICK (8u << 20)         /* the same, while a backup waits for it */
+#define WHY_MAX 512                         /* reasons of an answer: it has to fit into the result */
 #define READ_CONTENTS 16                    /* at least, about */
 #define SKEW_NS (INT64_C(86400) * NS_PER_S) /* a clock that was corrected between snapshot and move */
 
@@ -24,6 +27,7 @@ struct check {
     json_t *why;      /* id -> text */
     const json_t *expect;
     uint64_t bytes; /* of all that are to be read */
+    bool quick;
     struct err *e;
 };
 
@@ -124,6 +128,7 @@ static int verify(struct run_context *x, struct check *c, char (*ids)[33], size_
 {
     const struct verify_opts o = {.limits = x->job->limits,
                                   .read_percent = percent,
+                                  .quick = c->quick,
                                   .progress = x->progress,
                                   .cancel = x->cancel,
                                   .on_damage = note_damaged,
@@ -146,13 +151,37 @@ static int check_data(struct run_context *x, struct check *c, struct err *e)
     size_t n = remaining(c, ids);
     if (!n)
         return 0;
-    const double percent = c->bytes > READ_BYTES ? 100.0 * READ_BYTES / (double)c->bytes : 100;
+    const uint64_t most = c->quick ? READ_BYTES_QUICK : READ_BYTES;
+    const double percent = c->bytes > most ? 100.0 * (double)most / (double)c->bytes : 100;
     int rc = verify(x, c, ids, n, percent, &done, e);
     /* A sample may be empty; a volume that is mostly zeros has few contents. */
     if (rc == 0 && done.contents && !done.contents_read && (n = remaining(c, ids)) > 0)
         rc = verify(x, c, ids, n, done.contents > READ_CONTENTS ? 100.0 * READ_CONTENTS / (double)done.contents : 100,
                     &done, e);
     return rc;
+}
+
+static void put_answer(const struct check *c, char (*ids)[33], size_t n, json_t *answer)
+{
+    json_t *of = json_object();
+    unsigned whys = 0;
+    for (size_t i = 0; i < n; i++) {
+        json_t *asked = json_object_get(json_object_get(c->expect, ids[i]), "of");
+        const char *why = json_string_value(json_object_get(c->why, ids[i]));
+        if (json_is_integer(asked))
+            json_object_set(of, ids[i], asked);
+        if (json_is_true(json_object_get(c->readable, ids[i]))) {
+            json_object_del(c->why, ids[i]);
+        } else if (whys++ >= WHY_MAX) {
+            log_warning("snapshot %s: %s", ids[i], why ? why : "not what was expected");
+            json_object_del(c->why, ids[i]);
+        }
+    }
+    json_object_set_new(answer, "readable", c->readable);
+    json_object_set_new(answer, "why", c->why);
+    if (json_object_size(of))
+        json_object_set(answer, "of", of);
+    json_decref(of);
 }
 
 int admin_check(struct run_context *x, struct repo *r, const json_t *step, json_t *answer, struct err *e)
@@ -162,22 +191,22 @@ int admin_check(struct run_context *x, struct repo *r, const json_t *step, json_
     int rc = job_ids(json_object_get(step, "snapshots"), "do.snapshots", &ids, &n, e);
     if (rc < 0)
         return rc;
-    struct check c = {
-        .repo = r, .readable = json_object(), .why = json_object(), .expect = json_object_get(step, "expect"), .e = e};
+    struct check c = {.repo = r,
+                      .readable = json_object(),
+                      .why = json_object(),
+                      .expect = json_object_get(step, "expect"),
+                      .quick = json_is_true(json_object_get(step, "quick")),
+                      .e = e};
     for (size_t i = 0; i < n; i++)
         refuse(&c, ids[i], "there is no such snapshot");
     rc = snapshots_wanted(r, is_asked, note_existing, &c, e);
     if (rc >= 0)
         rc = check_data(x, &c, e);
-    for (size_t i = 0; i < n; i++)
-        if (json_is_true(json_object_get(c.readable, ids[i])))
-            json_object_del(c.why, ids[i]);
     if (rc < 0) {
         json_decref(c.readable);
         json_decref(c.why);
         return rc;
     }
-    json_object_set_new(answer, "readable", c.readable);
-    json_object_set_new(answer, "why", c.why);
+    put_answer(&c, ids, n, answer);
     return 0;
 }
