@@ -132,7 +132,7 @@ static void recorder_tried(struct decide *d, struct operation *op)
 
 static void end(struct decide *d, struct operation *op)
 {
-    if (has_mover(d, op->id))
+    if (has_mover(d, op->id) || !evidence_noted(d, op))
         return;
     if (op->outcome == OUTCOME_NONE)
         op->outcome = OUTCOME_FAILED;

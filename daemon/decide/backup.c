@@ -174,7 +174,7 @@ static bool tally_up(struct decide *d, const struct backup *b, struct run_tally 
     }
     t->whole = t->seen < TALLY_PART;
     if (!t->whole)
-        decide_look_again(d, b->id);
+        decide_look_again(d, ROW_BACKUP, b->id);
     return t->whole;
 }
 
@@ -361,9 +361,12 @@ static void decide_outcome(struct decide *d, struct backup *b, const struct run_
 static void finalize(struct decide *d, struct backup *b)
 {
     if (b->outcome != OUTCOME_NONE) {
-        if (!backup_record_waits(d, b))
+        if (backup_record_waits(d, b))
+            return;
+        if (!b->disproved)
             end(d, b);
-        return;
+        if (backup_state_terminal(b->state) || !backup_record_again(d, b))
+            return;
     }
     struct run_tally *t = b->expired && retention_runs(d, b) ? NULL : tally_of(d, b);
     if (!t || !tally_up(d, b, t) || (!b->expired && retention_start(d, b, t)) || !post_hook(d, b, t) ||
@@ -438,6 +441,8 @@ bool backup_only_waits(struct decide *d, const char *id)
 
 void decide_backup(struct decide *d, struct backup *b)
 {
+    if (backup_state_terminal(b->state))
+        backup_record_again(d, b);
     if (backup_state_terminal(b->state) || busy(d, b->id))
         return;
     if (b->cancel) {

@@ -419,7 +419,10 @@ static void look_again(struct decide *d)
     d->in_flight = false;
     for (unsigned i = 0; i < d->again.n; i++)
         decide_look_at(d, ROW_BACKUP, d->again.v[i]);
+    for (unsigned i = 0; i < d->again_ops.n; i++)
+        decide_look_at(d, ROW_OPERATION, d->again_ops.v[i]);
     strs_clear(&d->again);
+    strs_clear(&d->again_ops);
 }
 
 static void end_turn(struct decide *d)
@@ -566,6 +569,7 @@ void decide_free(struct decide *d)
     asides_free(d);
     tallies_forget(d);
     strs_clear(&d->again);
+    strs_clear(&d->again_ops);
     while (d->repos) {
         struct repo_health *h = d->repos;
         d->repos = h->next;

@@ -336,12 +336,12 @@ struct decide {
     struct event *taken, **taken_end;   /* of this turn */
     struct plan plan;
     struct aside *asides;
-    struct run_tally *tallies; /* of backups in Finalizing (backup.c) */
-    struct strs again;         /* backups that are looked at again in the next turn */
-    struct event *part;        /* a request that has more to change: its unit is open, and it is called next */
-    size_t unit_acts;          /* how many actions were planned before the unit */
-    unsigned units;            /* of this turn */
-    struct event *unit;        /* the last one: an event, NULL: a row */
+    struct run_tally *tallies;    /* of backups in Finalizing (backup.c) */
+    struct strs again, again_ops; /* backups, operations that are looked at again in the next turn */
+    struct event *part;           /* a request that has more to change: its unit is open, and it is called next */
+    size_t unit_acts;             /* how many actions were planned before the unit */
+    unsigned units;               /* of this turn */
+    struct event *unit;           /* the last one: an event, NULL: a row */
     enum row_kind unit_row;
     char unit_id[BOARD_ID_MAX];
     uint64_t turn; /* number of the turn */
@@ -395,8 +395,9 @@ int64_t decide_wake(const struct decide *d);
 bool decide_is_due(const struct decide *d);
 /* Rows are to be looked at although they were not written. */
 void decide_look_at(struct decide *d, enum row_kind k, const char *id);
-/* The same of a backup, but not in this turn: what is looked at takes long, and requests are answered in between. */
-void decide_look_again(struct decide *d, const char *id);
+/* The same of a backup or an operation, but not in this turn: what is looked at takes long, and requests are answered
+ * in between. */
+void decide_look_again(struct decide *d, enum row_kind k, const char *id);
 void decide_look_at_all(struct decide *d);
 
 /* ---- rows ---- */
@@ -588,6 +589,9 @@ void backup_record_into(const struct operation *op, json_t *repositories);
 /* Its outcome is decided: what records it is added, and noted in the backup, which the caller writes. `into`: what
  * backup_record_into() made of all its operations; NULL: they are read. False: nothing of it is in a repository. */
 bool backup_record(struct decide *d, struct backup *b, const json_t *into);
+/* What recorded it has found that a snapshot of it is not what was backed up. True: a backup that has ended is recorded
+ * again; the outcome of another one is to be decided again. */
+bool backup_record_again(struct decide *d, struct backup *b);
 /* The first try has not ended yet. */
 bool backup_record_waits(struct decide *d, const struct backup *b);
 /* A mover is about to write it. */
@@ -719,6 +723,22 @@ int64_t operation_changed_bytes(const struct operation *op);
 /* What shows that it can be restored: "" another process than its mover has found its snapshot in the repository;
  * "mover" that alone says so; "plugin:NAME" so does the plugin that stored the data; "native" its native snapshot. */
 const char *operation_evidence(const struct operation *op);
+/* ---- what shows that a backup can be restored (evidence.c) ---- */
+
+/* The snapshot in the repository that one of our own movers has reported and that nobody else has seen; "": none.
+ * Borrowed from `op`. */
+const char *operation_unproven(const struct operation *op);
+/* What that snapshot must be, for the step "check" of a mover of this repository (docs/mover.md), a new reference;
+ * NULL: it is not asked about: proven, in another repository, or no longer the newest good one of its volume. */
+json_t *operation_expected(struct records *r, const struct operation *op, const char *repository);
+/* It is not there, or something else; the caller writes the row. */
+void operation_disproved(struct operation *op, const char *why);
+/* Sets and logs the error that follows from it. */
+void operation_disproved_error(struct decide *d, struct operation *op);
+/* Takes over what the recorder of backups has found of their snapshots. False: that goes on in the next turn. Else its
+ * row is changed, and the caller writes it. */
+bool evidence_noted(struct decide *d, struct operation *recorder);
+
 /* The repository that has a volume's last good backup; "": none. */
 void volume_repository(struct decide *d, const struct volume_row *v, char *out, size_t cap);
 

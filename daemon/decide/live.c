@@ -100,9 +100,9 @@ void decide_look_at(struct decide *d, enum row_kind k, const char *id)
         board_mark(d->board, id);
 }
 
-void decide_look_again(struct decide *d, const char *id)
+void decide_look_again(struct decide *d, enum row_kind k, const char *id)
 {
-    strs_add(&d->again, id);
+    strs_add(k == ROW_OPERATION ? &d->again_ops : &d->again, id);
 }
 
 /* ---- events ---- */

@@ -4,6 +4,7 @@
  */
 #include "base/cleanup.h"
 #include "daemon/decide/decide.h"
+#include "daemon/records/opaque.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -116,33 +117,24 @@ static json_t *check_steps(struct decide *d, const json_t *aliases)
     return json_pack("[{s:s,s:o,s:o}]", "verb", "check", "snapshots", ids, "expect", expect);
 }
 
-/* The snapshot of an operation whose data one of our own movers has just stored, and nobody else has seen; "": none. */
-static const char *unproven_snapshot(const struct operation *op)
-{
-    const bool unproven = op->outcome == OUTCOME_COMPLETED && operation_evidence(op)[0] && !op->unverified[0] &&
-                          op->policy->move_data && !op->policy->mover[0];
-    return unproven ? op->result.snapshot : "";
-}
-
 /* Who is asked about others anyway is asked about it, too. */
 static void ask_about_own(const struct operation *op, json_t *check)
 {
-    const char *snapshot = unproven_snapshot(op);
+    const char *snapshot = operation_unproven(op);
     if (snapshot[0] && json_object_size(check))
         jset_str(check, snapshot, op->native);
 }
 
 static void note_proven(struct decide *d, struct operation *op, const struct operation *check)
 {
-    const char *snapshot = unproven_snapshot(op), *why;
+    const char *snapshot = operation_unproven(op), *why;
+    if (strcmp(asked_alias(check->aliases, snapshot), op->native) != 0)
+        return; /* it was asked about for another native snapshot: what was expected was that one's */
     const enum checked found = mover_result_checked(&check->result, snapshot, &why);
-    if (found == CHECKED_READABLE) {
+    if (found == CHECKED_READABLE)
         op->verified_ns = decide_now(d);
-    } else if (found == CHECKED_UNREADABLE) {
-        op->degraded = true;
-        str_setf(&op->unverified, "repository \"%s\" does not have what was backed up: snapshot %s: %.300s",
-                 op->policy->repository, snapshot, why[0] ? why : "not readable");
-    }
+    else if (found == CHECKED_UNREADABLE)
+        operation_disproved(op, why);
 }
 
 /* A check that has not begun takes in more. */

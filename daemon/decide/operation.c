@@ -319,13 +319,8 @@ static void terminal(struct decide *d, struct operation *op)
 {
     if (op->outcome == OUTCOME_NONE)
         op->outcome = OUTCOME_FAILED;
-    if (op->unverified[0]) {
-        struct err e = ERR_INIT;
-        err_set(&e, ERR_DAMAGE, 0, "%s", op->unverified);
-        err_hint(&e, "`snapferry verify` reads the repository; back up the volume again");
-        operation_error(d, op, "check", &e);
-        plan_log(d, LOG_LVL_WARNING, "%s: %s", operation_label(op), e.msg);
-    }
+    if (op->unverified[0])
+        operation_disproved_error(d, op);
     op->completed_ns = decide_now(d);
     count_operation_ended(d, op, op->outcome);
     if (operation_is_restore(op)) {

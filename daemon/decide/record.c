@@ -4,7 +4,9 @@
  *
  * In Finalizing, when the outcome is decided, one admin operation for each repository writes it; one that has not begun
  * takes in other backups. The backup waits for its first try, and ends with that outcome whatever becomes of it: what
- * could not be written stays owed, in the row of the operation, which is retried until the repository has it.
+ * could not be written stays owed, in the row of the operation, which is retried until the repository has it. The same
+ * mover checks the snapshots of the backup (evidence.c): if one is not what was backed up, the backup is decided and
+ * recorded again; one that had ended by then keeps its outcome, and its record gets what was found.
  */
 #include "base/cleanup.h"
 #include "daemon/decide/decide.h"
@@ -165,6 +167,35 @@ bool backup_record(struct decide *d, struct backup *b, const json_t *into)
     const bool any = json_object_size(repositories) > 0;
     json_take(&b->recorders, repositories);
     return any;
+}
+
+/* What one of them has found is not noted yet, and it would take in no other record. */
+static bool notes_are_taken(struct decide *d, const struct backup *b)
+{
+    const char *name;
+    json_t *id;
+    json_object_foreach(b->recorders, name, id)
+    {
+        const struct operation *op = operation_peek(d->records, json_string_value(id));
+        if (op && op->state == OP_CLEANING_UP)
+            return true;
+    }
+    return false;
+}
+
+bool backup_record_again(struct decide *d, struct backup *b)
+{
+    if (!b->disproved || notes_are_taken(d, b))
+        return false;
+    b->disproved = false;
+    if (!backup_state_terminal(b->state)) {
+        b->outcome = OUTCOME_NONE;
+        return true;
+    }
+    if (!b->deleting[0])
+        backup_record(d, b, b->recorders);
+    backup_write(d, b);
+    return true;
 }
 
 bool backup_record_waits(struct decide *d, const struct backup *b)

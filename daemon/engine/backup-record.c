@@ -18,6 +18,7 @@
 #include <string.h>
 
 #define TEXT_KEPT 500                  /* bytes of a reason */
+#define CHECKS_MAX 4096                /* snapshots: what is found of them has to fit into a result */
 #define PROVISIONAL_BYTES (200u << 10) /* it goes with the documents of a snapshot */
 
 /* Tells nobody the machine id itself, which is to be kept secret. */
@@ -84,7 +85,9 @@ static void volume_of(struct record_volume *v, const struct backup *b, const str
     v->degraded = op->degraded;
     v->skipped = op->state == OP_SKIPPED;
     set_reason(&v->skipped_reason, op->skip_reason);
-    if (op->error.code && op->state != OP_COMPLETED) {
+    if (op->unverified[0]) /* as those will see it who look for its snapshot */
+        v->outcome = OUTCOME_FAILED;
+    if (op->error.code && (op->state != OP_COMPLETED || op->unverified[0])) {
         set_reason(&v->failure, op->error.message);
         str_set(&v->stage, op->error.stage);
     }
@@ -92,7 +95,7 @@ static void volume_of(struct record_volume *v, const struct backup *b, const str
     str_set(&m->operation, op->id);
     if (!op->policy->move_data || op->policy->mover[0])
         return;
-    v->moved = op->state == OP_COMPLETED && op->result.snapshot[0];
+    v->moved = op->state == OP_COMPLETED && !op->unverified[0] && op->result.snapshot[0];
     str_set(&m->repository, op->policy->repository);
     m->phase = v->outcome;
     m->incremental = -1;
@@ -151,6 +154,7 @@ struct records_text {
     char *repository;
     int fd;
     struct text_buf text; /* what is not in the file yet */
+    json_t *ids, *expect; /* snapshots that are checked when the outcomes are written, and what they must be */
     bool any;             /* there is a record in it */
     unsigned at;          /* which of the backups */
     enum { RECORD_BEGIN, RECORD_OPERATIONS, RECORD_SKIPPED } stage;
@@ -206,6 +210,14 @@ static int add_operation(const struct operation *op, void *arg)
         return -ENOMEM;
     volume_of(v, &t->b, op);
     t->now.snapshots += v->moved;
+    /* Of two that name one snapshot the second waits for its own answer. */
+    const char *snapshot = op->result.snapshot;
+    if (json_array_size(t->ids) >= CHECKS_MAX || (snapshot[0] && json_object_get(t->expect, snapshot)))
+        return 0;
+    json_t *expected = operation_expected(t->engine->records, op, t->repository);
+    if (expected && (json_object_set_new(t->expect, snapshot, expected) < 0 ||
+                     json_array_append_new(t->ids, json_string(snapshot)) < 0))
+        return -ENOMEM;
     return 0;
 }
 
@@ -300,13 +312,17 @@ int records_text_new(struct records_text **ret, struct engine *g, const struct o
     struct records_text *t = calloc(1, sizeof *t);
     if (!t)
         return err_nomem(e);
-    *t = (struct records_text){.engine = g, .b = ROW_INIT, .repository = strdup(op->policy->repository)};
+    *t = (struct records_text){.engine = g,
+                               .b = ROW_INIT,
+                               .repository = strdup(op->policy->repository),
+                               .ids = json_array(),
+                               .expect = json_object()};
     t->fd = memory_new("job", e);
     for (unsigned i = 0; i < op->records.n; i++)
         if (strs_add(&t->backups, op->records.v[i]) < 0)
             t->text.failed = true;
     put(t, "{\"do\":[{\"verb\":\"record\",\"records\":[");
-    if (t->fd < 0 || !t->repository || t->text.failed) {
+    if (t->fd < 0 || !t->repository || !t->ids || !t->expect || t->text.failed) {
         const int rc = t->fd < 0 ? t->fd : err_nomem(e);
         records_text_free(t);
         return rc;
@@ -315,13 +331,26 @@ int records_text_new(struct records_text **ret, struct engine *g, const struct o
     return 0;
 }
 
+/* Of what has to be proven a sample is read, so that the backup does not wait for long. */
+static void put_end(struct records_text *t)
+{
+    put(t, "]}");
+    if (json_array_size(t->ids)) {
+        CLEANUP_JSON json_t *check =
+            json_pack("{s:s,s:b,s:O,s:O}", "verb", "check", "quick", 1, "snapshots", t->ids, "expect", t->expect);
+        put(t, ",");
+        text_put_json(&t->text, check);
+    }
+    put(t, "]");
+}
+
 int records_text_part(struct records_text *t, struct err *e)
 {
     t->seen = 0;
     int rc = t->at < t->backups.n ? add_part(t, e) : 0;
     const bool over = rc == 0 && t->at == t->backups.n;
     if (over)
-        put(t, "]}]");
+        put_end(t);
     if (rc == 0)
         rc = text_write(t, e);
     return rc < 0 ? rc : !over;
@@ -340,6 +369,8 @@ void records_text_free(struct records_text *t)
         backup_record_clear(&t->now);
     backup_clear(&t->b);
     strs_clear(&t->backups);
+    json_decref(t->ids);
+    json_decref(t->expect);
     free(t->repository);
     free(t->text.v);
     closep(&t->fd);

@@ -85,3 +85,8 @@ const char *counter_label(const json_t *labels, const char *name)
 {
     return jstr(labels, name);
 }
+
+const char *asked_alias(const json_t *aliases, const char *snapshot)
+{
+    return jstr(aliases, snapshot);
+}

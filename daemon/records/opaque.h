@@ -79,4 +79,7 @@ struct count_labels {
 };
 struct count_labels count_labels_read(const json_t *labels);
 
+/* The native snapshot that a check was asked for, by the snapshot that it looks at; "": none. Borrowed. */
+const char *asked_alias(const json_t *aliases, const char *snapshot);
+
 #endif

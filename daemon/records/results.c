@@ -111,9 +111,24 @@ int mover_result_add_failure(struct mover_result *r, const char *operation, cons
     return str_set(&v->error, error);
 }
 
+/* The answer of the step that looked at it; NULL: none did. */
+static const json_t *answer_about(const struct mover_result *r, const char *snapshot)
+{
+    const json_t *answer;
+    size_t i;
+    json_array_foreach(r->answers, i, answer) if (json_object_get(jobj(answer, "readable"), snapshot)) return answer;
+    return NULL;
+}
+
+int64_t mover_result_checked_of(const struct mover_result *r, const char *snapshot)
+{
+    const json_t *v = json_object_get(jobj(answer_about(r, snapshot), "of"), snapshot);
+    return json_is_integer(v) ? json_integer_value(v) : -1;
+}
+
 enum checked mover_result_checked(const struct mover_result *r, const char *snapshot, const char **why)
 {
-    const json_t *answer = json_array_get(r->answers, 0), *v = json_object_get(jobj(answer, "readable"), snapshot);
+    const json_t *answer = answer_about(r, snapshot), *v = json_object_get(jobj(answer, "readable"), snapshot);
     *why = jstr(jobj(answer, "why"), snapshot);
     return !v ? CHECKED_NONE : json_is_true(v) ? CHECKED_READABLE : CHECKED_UNREADABLE;
 }

@@ -73,8 +73,10 @@ bool mover_result_recorded(const json_t *doc);
 /* The unique id of the repository that it opened; "": not reported. Borrowed from `doc`, what the mover left. */
 const char *mover_result_repository(const json_t *doc);
 
-/* What the first step of an admin operation, a check, found of a snapshot. */
+/* What a step of an admin operation, a check, found of a snapshot. */
 enum checked { CHECKED_NONE, CHECKED_READABLE, CHECKED_UNREADABLE }; /* NONE: it was not looked at */
+/* The number that the question about it had ("of" of its "expect"); -1: none, or it was not looked at. */
+int64_t mover_result_checked_of(const struct mover_result *r, const char *snapshot);
 /* *why is borrowed from `r`; "": no reason was given. */
 enum checked mover_result_checked(const struct mover_result *r, const char *snapshot, const char **why);
 

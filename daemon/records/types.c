@@ -337,6 +337,8 @@ static const struct field_desc operation_table[] = {
     FIELD(deletions, "deletions", FIELD_OBJECT, .about = "repository -> admin operation"),
     FIELD(records, "records", FIELD_STRS, .about = "backups whose outcome it writes into the repository (AO-16)"),
     BOOL(tried, .about = "and it has failed at least once"),
+    INT(proved, .about = "of so many of them is noted what it found of their snapshots"),
+    UINT(proved_seq, .about = "of the next one up to this operation"),
 };
 TABLE(operation, "operation", .keep_text = false);
 #undef S
@@ -384,6 +386,7 @@ static const struct field_desc backup_table[] = {
     STR(post_hook_operation),
     STR(deleting, .about = "the operation that deletes it"),
     ENUM(outcome, outcome, .about = "as decided in Finalizing and recorded in the repositories"),
+    BOOL(disproved, .about = "since then a snapshot of it was not found in its repository"),
     BOOL(looked, .about = "its native snapshots were looked at again (AO-38)"),
     FIELD(natives_seen, "natives_seen", FIELD_STRUCTS, .of = &native_seen_fields, .about = "what was found then"),
     FIELD(recorders, "recorders", FIELD_OBJECT, .about = "repository -> operation that records it there (AO-16)"),

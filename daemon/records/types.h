@@ -516,6 +516,8 @@ struct operation {
     /* record */
     struct strs records; /* ids of the backups whose outcome it writes into its repository */
     bool tried;          /* it has failed at least once: nobody waits for it any more */
+    int64_t proved;      /* of these backups, what was found of so many is noted; of the next one up to this number */
+    uint64_t proved_seq;
     json_t *unknown;
 };
 
@@ -548,8 +550,9 @@ struct backup {
     int64_t cancel_ns;
     bool expired; /* retention of the repositories was asked for */
     char *post_hook_operation, *deleting;
-    enum outcome outcome;                /* decided in Finalizing: from then on it is recorded in the repositories */
-    bool looked;                         /* its native snapshots were looked at again (AO-38) */
+    enum outcome outcome; /* decided in Finalizing: from then on it is recorded in the repositories */
+    bool disproved;       /* since then a snapshot of it was not found: it is decided, and recorded, again */
+    bool looked;          /* its native snapshots were looked at again (AO-38) */
     struct list_of_structs natives_seen; /* of struct native_seen: what was found */
     json_t *recorders;                   /* repository -> operation that writes its record there */
     char *node;                          /* whose it is, if it is another node's: nothing of it is changed here */

@@ -6,6 +6,7 @@
 . "$(dirname "$0")/../daemon-lib.sh"
 . "$(dirname "$0")/../prometheus-lib.sh"
 need_root "a daemon that looks for volumes"
+: "${TOOLS:=$BUILD/tests/tools}"
 fs_make xfs xfs || exit 1
 V=$WORK/xfs
 mkdir "$V/only"
@@ -75,10 +76,13 @@ all "one that goes before it was backed up leaves nothing behind" "0 2 0 1"
 # ---- the only backup is deleted ----
 A=$(good "$V/a.img") B1=$(good "$V/b.img") B2=$(good "$V/b.img")
 all "after backups" "2 0 0 1"
-same "the first one is reported by its mover alone" "$(of "$V/a.img" .why)" \
-    "as reported by its mover; not yet checked in the repository"
-same "the second was looked for when the first made room" "$(of "$V/b.img" '.why // "nothing"')" nothing
-expect "explain says it, too" 0 'Protected +yes, last success .*; as reported by its mover' -- ask explain "$V/a.img"
+proven() { sql "SELECT doc ->> '$.verified_ns' > 0 FROM operations WHERE parent = '$1'"; }
+same "the first was looked for by the mover that recorded its outcome" \
+    "$(of "$V/a.img" '.why // "nothing"') $(proven "$A")" "nothing 1"
+same "the second when the first made room" "$(of "$V/b.img" '.why // "nothing"') $(proven "$B2")" "nothing 1"
+expect "explain has no reservation" 0 'Protected +yes, last success [^;]*$' -- ask explain "$V/a.img"
+same "no mover was started only for that: one check made room" \
+    "$(sql "SELECT count(*) FROM operations WHERE id LIKE 'admin-check%'")" 1
 check "status --check: all is well" ask status --check --quiet
 ends() { askj describe "$1" | jq -r '.backup.operations[0].ended_ns'; }
 first=$(ends "$B1")
@@ -97,6 +101,35 @@ check "the metric has its time" near
 stops "a restart"
 starts "changes nothing"
 same "of that" "$(of "$V/b.img" .last_success_ns) $(of "$V/a.img" .state)" "$first unprotected"
+
+# ---- what the mover has reported is not there when its outcome is recorded ----
+cat >"$WORK/take-away" <<EOF
+#!/bin/sh
+run() { $SNAPFERRY -r "$REPO" --password-file "$WORK/password" --cache-dir "$WORK/cache.take" "\$@"; }
+run snapshot delete --force --quiet \
+    "\$(run snapshot list --json | tail -n 1 |
+        jq -r '.snapshots | map(select(.tags["tag:volume"] == "$V/x.img"))[-1].id')"
+EOF
+chmod 755 "$WORK/take-away"
+image "$V/x.img" 2 6
+config_add x "[volume \"$V/x.img\"]
+hook-post-backup = $WORK/take-away"
+ask reload --wait --quiet
+X=$(submit "$V/x.img")
+same "the backup is no success" "$(wait_state "$X" PartiallyFailed 60)" PartiallyFailed
+bare "not there" "$V/x.img" "no backups are left: the last one, $X, is not in the repository as it was backed up"
+expect "describe has what was found" 0 'does not have what was backed up: .*there is no such snapshot' \
+    -- ask describe "$X"
+recorded() {
+    CACHE=$WORK/cache.tool "$TOOLS/manifests" "$REPO" "$WORK/password" list snapferry-backup |
+        jq -r --arg b "$1" 'select(.labels.backup == $b).data | . as $d | .volumes[0] |
+            "\($d.phase) \(.result) \(.snapshotDataMoved)"'
+}
+same "the repository has that outcome" "$(recorded "$X")" "PartiallyFailed Failed false"
+rm "$V/x.img"
+check "it is deleted" ask delete "$X" --wait --force --even-kept --quiet
+ask reload --wait --quiet
+check "and forgotten" ask forget "$V/x.img" --quiet
 
 # ---- retention never takes the newest ----
 B3=$(good "$V/b.img")

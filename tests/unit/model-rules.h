@@ -129,6 +129,7 @@ struct members_of {
     unsigned n, by[OP_STATES], errors, wants_expire, expires;
     int64_t total, incremental, uploaded;
     bool degraded;
+    int64_t disproved_ns; /* a snapshot was not found then */
 };
 static int add_member(const struct operation *op, void *arg)
 {
@@ -139,7 +140,9 @@ static int add_member(const struct operation *op, void *arg)
     }
     x->n++;
     x->by[op->state]++;
-    x->degraded |= op->degraded;
+    x->degraded |= op->degraded && !op->unverified[0];
+    if (op->unverified[0] && !x->disproved_ns)
+        x->disproved_ns = op->error.at_ns;
     x->errors += op->state != OP_COMPLETED && op->error.code;
     x->total += result_bytes(op->result.total);
     x->incremental += result_bytes(op->result.incremental);
@@ -160,13 +163,15 @@ static int rest_backup(const struct backup *b, void *arg)
     if (!json_object_get(m.ended, b->id))
         violated("AO-41", "%s is %s and never ended", b->id, backup_state_name(b->state));
     if (good == x.n)
-        want = x.degraded || b->degraded ? BACKUP_PARTIALLY_FAILED : BACKUP_COMPLETED;
+        want = x.degraded || b->degraded || x.disproved_ns ? BACKUP_PARTIALLY_FAILED : BACKUP_COMPLETED;
     else if (good)
         want = BACKUP_PARTIALLY_FAILED;
     else
         want = canceled == x.n || b->cancel ? BACKUP_CANCELED : BACKUP_FAILED;
     if (b->cancel && want == BACKUP_CANCELED && b->state == BACKUP_FAILED && b->outcome == OUTCOME_FAILED)
         want = BACKUP_FAILED; /* it was decided when the request came */
+    if (good == x.n && !x.degraded && !b->degraded && x.disproved_ns >= b->completed_ns && b->state == BACKUP_COMPLETED)
+        want = BACKUP_COMPLETED; /* it had ended by then */
     if (b->state != want)
         violated("AO-12", "%s is %s: %u of %u operations are Completed, %u failed, %u were canceled", b->id,
                  backup_state_name(b->state), good, x.n, failed, canceled);
@@ -265,6 +270,32 @@ static int note_good(const struct operation *op, void *arg)
     return 0;
 }
 
+struct same_snapshot {
+    const struct operation *op;
+    bool other;
+};
+static int note_same_snapshot(const struct operation *op, void *arg)
+{
+    struct same_snapshot *x = arg;
+    x->other |= strcmp(op->id, x->op->id) != 0 && !strcmp(op->result.snapshot, x->op->result.snapshot);
+    return 0;
+}
+
+/* Once the outcome is recorded, what protects a volume was found by another process than its mover. */
+static void rest_proven(const struct volume_row *v, const struct operation *op)
+{
+    CLEANUP(backup_clear) struct backup b = ROW_INIT;
+    CLEANUP(operation_clear) struct operation by = ROW_INIT;
+    struct same_snapshot x = {.op = op};
+    if (strcmp(v->last_good_evidence, "mover") != 0 || strcmp(v->last_good_backup, op->parent) != 0 ||
+        backup_get(m.records, op->parent, &b, NULL) < 0 ||
+        operation_get(m.records, jstr(b.recorders, op->policy->repository), &by, NULL) < 0 || by.state != OP_COMPLETED)
+        return;
+    operation_each(m.records, NULL, note_same_snapshot, &x, NULL);
+    if (!x.other) /* else a mover has lied, and one of the two may not have been asked about */
+        violated("RS-18", "volume %s is protected by %s, which only its mover has seen", v->id, op->id);
+}
+
 static int rest_volume(const struct volume_row *v, void *arg)
 {
     const json_t *last = json_object_get(m.last_ended, v->id), *good = json_object_get(m.last_completed, v->id);
@@ -285,8 +316,11 @@ static int rest_volume(const struct volume_row *v, void *arg)
         violated("AO-16", "volume %s: its last good backup %s does not exist", v->id, v->last_good_backup);
     if (!v->last_good_backup[0] && x.any)
         violated("AO-16", "volume %s has a good backup and its record names none", v->id);
-    if (good && jbool(good, "moved") && operation_get(m.records, jstr(good, "operation"), &op, NULL) == 0 &&
-        strcmp(v->last_good_backup, op.parent) != 0)
+    const bool known =
+        good && jbool(good, "moved") && operation_get(m.records, jstr(good, "operation"), &op, NULL) == 0;
+    if (known && !op.unverified[0])
+        rest_proven(v, &op);
+    if (known && !op.unverified[0] && strcmp(v->last_good_backup, op.parent) != 0)
         violated("AO-16", "volume %s: its last good backup is %s, recorded is \"%s\"", v->id, op.parent,
                  v->last_good_backup);
     return 0;

@@ -42,15 +42,18 @@ static json_t *admin_result(const json_t *steps)
         json_t *a = json_object();
         json_array_append_new(answers, a);
         if (!strcmp(jstr(step, "verb"), "check")) {
-            json_t *readable = json_object();
+            json_t *readable = json_object(), *of = json_object();
             json_array_foreach(jarr(step, "snapshots"), k, id)
             {
                 const json_t *s = json_object_get(m.snapshots, json_string_value(id));
                 const json_t *x = jobj(jobj(step, "expect"), json_string_value(id));
                 const bool same = !jstr(x, "operation")[0] || !strcmp(jstr(x, "operation"), jstr(s, "operation"));
                 json_object_set_new(readable, json_string_value(id), json_boolean(s && jbool(s, "readable") && same));
+                if (json_object_get(x, "of"))
+                    json_object_set(of, json_string_value(id), json_object_get(x, "of"));
             }
             json_object_set_new(a, "readable", readable);
+            json_object_set_new(a, "of", of);
         } else if (!strcmp(jstr(step, "verb"), "delete")) {
             json_array_foreach(jarr(step, "snapshots"), k, id) if (!is_foreign(step, json_string_value(id)))
                 json_object_del(m.snapshots, json_string_value(id));
@@ -73,6 +76,32 @@ static void record_outcomes(const struct operation *op)
         snprintf(key, sizeof key, "%s/%s", op->policy->repository, b.id);
         json_object_set_new(m.recorded, key, json_integer((json_int_t)b.outcome));
     }
+}
+
+static int add_expected(const struct operation *op, void *arg)
+{
+    json_t *x = operation_expected(m.records, op, jstr(arg, "repository"));
+    if (x && json_object_get(jobj(arg, "expect"), op->result.snapshot))
+        json_decref(x);
+    else if (x)
+        json_object_set_new(jobj(arg, "expect"), op->result.snapshot, x);
+    return 0;
+}
+
+/* The check that belongs to the record of a backup's outcome. */
+static json_t *record_steps(const struct operation *op)
+{
+    CLEANUP_JSON json_t *x = json_pack("{s:s,s:{}}", "repository", op->policy->repository, "expect");
+    json_t *ids = json_array();
+    const char *id;
+    json_t *v;
+    for (unsigned i = 0; i < op->records.n; i++) {
+        const struct operation_filter f = {.parent = op->records.v[i]};
+        operation_each(m.records, &f, add_expected, x, NULL);
+    }
+    json_object_foreach(jobj(x, "expect"), id, v) json_array_append_new(ids, json_string(id));
+    return json_pack("[{s:s},{s:s,s:o,s:O}]", "verb", "record", "verb", "check", "snapshots", ids, "expect",
+                     jobj(x, "expect"));
 }
 
 /* What it made of the list of changes that it was given: it used it, could not, or found a lie in it. */
@@ -107,7 +136,7 @@ static json_t *mover_result(const struct model_mover *v)
                                              "incrementalBytes", 4096, "uploadedBytes", 1024));
     case KIND_ADMIN:
         record_outcomes(operation_peek(m.records, v->id));
-        return admin_result(jarr(v->job, "do"));
+        return admin_result(jarr(v->job, "do") ? jarr(v->job, "do") : jarr(v->job, "records"));
     case KIND_RESTORE:
     case KIND_VERIFY:
     case KIND_NONE:
@@ -358,7 +387,8 @@ static void act_start(const struct act *a)
         violated("E-02", "more than %u movers run", MOVERS_MAX);
     struct model_mover *v = &m.movers[m.n_movers++];
     *v = (struct model_mover){.kind = a->op->kind, .here = true};
-    v->job = json_pack("{s:s,s:s,s:O?}", "volume", a->op->volume_id, "base", a->op->base, "do", a->op->does);
+    v->job = json_pack("{s:s,s:s,s:O?,s:o?}", "volume", a->op->volume_id, "base", a->op->base, "do", a->op->does,
+                       "records", a->op->records.n ? record_steps(a->op) : NULL);
     snprintf(v->id, sizeof v->id, "%s", a->id);
     json_object_del(m.results, a->id); /* it begins with an empty result file */
     live_get(&m.d, a->id)->mover = true;

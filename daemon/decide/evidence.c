@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * evidence.c - what another process than its mover has found of a backup's data in the repository
+ *
+ * The mover that records the outcome of a backup checks its snapshots as well, those that nobody else has looked at
+ * (record.c): source, tag of the operation, time, size, contents, and a sample of the data. Only the newest of a volume
+ * counts: of older ones retention may have removed the snapshot since.
+ */
+#include "base/cleanup.h"
+#include "daemon/decide/decide.h"
+#include "daemon/records/opaque.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define PART 100 /* operations that are looked at in one turn */
+
+const char *operation_unproven(const struct operation *op)
+{
+    const bool unproven = op->kind == KIND_BACKUP && op->outcome == OUTCOME_COMPLETED && operation_evidence(op)[0] &&
+                          !op->unverified[0] && !op->lost && op->policy->move_data && !op->policy->mover[0];
+    return unproven ? op->result.snapshot : "";
+}
+
+static bool is_last_good(struct records *r, const struct operation *op)
+{
+    CLEANUP(volume_row_clear) struct volume_row v;
+    volume_row_init(&v);
+    return volume_row_get(r, op->volume_id, &v, NULL) == 0 && !strcmp(v.last_good_backup, op->parent);
+}
+
+json_t *operation_expected(struct records *r, const struct operation *op, const char *repository)
+{
+    char source[SOURCE_TEXT];
+    if (!operation_unproven(op)[0] || strcmp(op->policy->repository, repository) != 0 || !is_last_good(r, op))
+        return NULL;
+    json_t *x = json_object();
+    const int64_t created_ns = op->native_doc->created_ns, size = exposure_read(op->exposure).size;
+    operation_source(op, source);
+    jset_int(x, "of", (json_int_t)op->seq);
+    jset_str(x, "source", source);
+    jset_str(x, "volume", op->volume_id);
+    jset_str(x, "operation", op->id);
+    if (created_ns > 0)
+        jset_int(x, "afterNs", created_ns);
+    if (op->ended_ns > 0)
+        jset_int(x, "beforeNs", op->ended_ns);
+    if (size > 0)
+        jset_int(x, "size", size);
+    return x;
+}
+
+void operation_disproved(struct operation *op, const char *why)
+{
+    op->degraded = true;
+    str_setf(&op->unverified, "repository \"%s\" does not have what was backed up: snapshot %s: %.300s",
+             op->policy->repository, op->result.snapshot, why[0] ? why : "not readable");
+}
+
+void operation_disproved_error(struct decide *d, struct operation *op)
+{
+    struct err e = ERR_INIT;
+    err_set(&e, ERR_DAMAGE, 0, "%s", op->unverified);
+    err_hint(&e, "`snapferry verify` reads the repository; back up the volume again");
+    operation_error(d, op, "check", &e);
+    plan_log(d, LOG_LVL_WARNING, "%s: %s", operation_label(op), e.msg);
+}
+
+/* ---- the answer, when the outcome has been recorded ---- */
+
+static void volume_is_proven(struct decide *d, const struct operation *op)
+{
+    CLEANUP(volume_row_clear) struct volume_row v;
+    struct err e = ERR_INIT;
+    volume_row_init(&v);
+    if (volume_row_read(d, op->volume_id, &v) < 0 || strcmp(v.last_good_backup, op->parent) != 0)
+        return;
+    str_set(&v.last_good_evidence, operation_evidence(op));
+    if (volume_row_save(d->records, &v, &e) < 0)
+        plan_fail(d, &e);
+}
+
+static void volume_is_disproved(struct decide *d, const struct operation *op)
+{
+    CLEANUP(volume_row_clear) struct volume_row before, v;
+    struct err e = ERR_INIT;
+    volume_row_init(&before);
+    volume_row_init(&v);
+    if (volume_row_read(d, op->volume_id, &before) < 0)
+        return;
+    if (volume_backup_lost(d, op->volume_id, op->parent, "is not in the repository as it was backed up", &e) < 0)
+        plan_fail(d, &e);
+    if (strcmp(before.last_backup, op->parent) != 0 || volume_row_read(d, op->volume_id, &v) < 0)
+        return;
+    /* It is the last one that ended, whatever protects the volume now. */
+    str_set(&v.last_backup, op->parent);
+    v.last_verdict = OUTCOME_PARTIALLY_FAILED;
+    op_error_copy(&v.last_error, &op->error);
+    if (volume_row_save(d->records, &v, &e) < 0)
+        plan_fail(d, &e);
+}
+
+/* Nothing is pruned in favour of what is not there. */
+static void native_is_disproved(struct decide *d, const struct operation *op)
+{
+    CLEANUP(native_row_clear) struct native_row n;
+    native_row_init(&n);
+    if (!op->native[0] || native_row_read(d, op->native, &n) < 0 || strcmp(n.operation, op->id) != 0)
+        return;
+    n.moved_verified = false;
+    native_row_write(d, &n);
+}
+
+static void backup_is_disproved(struct decide *d, const struct operation *op)
+{
+    CLEANUP(backup_clear) struct backup b = ROW_INIT;
+    if (backup_read(d, op->parent, &b) < 0 || b.disproved)
+        return;
+    b.disproved = true;
+    backup_write(d, &b);
+}
+
+static void note_answer(struct decide *d, const char *id, const struct operation *recorder)
+{
+    CLEANUP(operation_clear) struct operation op = ROW_INIT;
+    const char *why;
+    if (operation_read(d, id, &op) < 0)
+        return;
+    /* The answer is about the operation that was asked about: another one may name the same snapshot. */
+    const char *snapshot = operation_unproven(&op);
+    if (mover_result_checked_of(&recorder->result, snapshot) != (int64_t)op.seq)
+        return;
+    const enum checked found = mover_result_checked(&recorder->result, snapshot, &why);
+    if (found == CHECKED_READABLE) {
+        op.verified_ns = decide_now(d);
+        if (operation_write(d, &op) == 0)
+            volume_is_proven(d, &op);
+    } else if (found == CHECKED_UNREADABLE && is_last_good(d->records, &op)) {
+        operation_disproved(&op, why);
+        operation_disproved_error(d, &op);
+        if (operation_write(d, &op) < 0)
+            return;
+        volume_is_disproved(d, &op);
+        native_is_disproved(d, &op);
+        backup_is_disproved(d, &op);
+    }
+}
+
+struct unproven_ones {
+    struct strs ids;
+    uint64_t after;
+    unsigned seen;
+};
+static int add_unproven(const struct operation *op, void *arg)
+{
+    struct unproven_ones *x = arg;
+    x->after = op->seq;
+    x->seen++;
+    return operation_unproven(op)[0] ? strs_add(&x->ids, op->id) : 0;
+}
+
+bool evidence_noted(struct decide *d, struct operation *recorder)
+{
+    const unsigned n = recorder->records.n;
+    if (recorder->outcome != OUTCOME_COMPLETED || recorder->proved >= n)
+        return true;
+    const struct operation_filter f = {
+        .parent = recorder->records.v[recorder->proved], .after = recorder->proved_seq, .limit = PART};
+    struct unproven_ones x = {.after = recorder->proved_seq};
+    if (operation_each(d->records, &f, add_unproven, &x, NULL) < 0)
+        d->plan.failed = true;
+    for (unsigned i = 0; i < x.ids.n; i++)
+        note_answer(d, x.ids.v[i], recorder);
+    strs_clear(&x.ids);
+    recorder->proved_seq = x.after;
+    if (x.seen < PART) {
+        recorder->proved++;
+        recorder->proved_seq = 0;
+    }
+    if (recorder->proved >= n)
+        return true; /* the caller writes the row */
+    if (operation_write(d, recorder) == 0)
+        decide_look_again(d, ROW_OPERATION, recorder->id);
+    return false;
+}
