@@ -361,7 +361,8 @@ static void decide_outcome(struct decide *d, struct backup *b, const struct run_
 static void finalize(struct decide *d, struct backup *b)
 {
     if (b->outcome != OUTCOME_NONE) {
-        if (backup_record_waits(d, b))
+        /* Who cancels does not wait for a repository that hangs: what could not be written stays owed. */
+        if (!b->cancel && backup_record_waits(d, b))
             return;
         if (!b->disproved)
             end(d, b);
@@ -383,7 +384,8 @@ static int cancel_op(const struct operation *op, void *arg)
     struct decide *d = arg;
     CLEANUP(operation_clear) struct operation fresh;
     operation_init(&fresh);
-    if (op->cancel || (op->kind != KIND_BACKUP && op->kind != KIND_RESTORE))
+    /* In Finalizing also retention, which is left to the next backup. */
+    if (op->cancel || (op->kind != KIND_BACKUP && op->kind != KIND_RESTORE && op->kind != KIND_ADMIN))
         return 0;
     if (operation_read(d, op->id, &fresh) == 0)
         operation_ask_cancel(d, &fresh, "its backup was canceled");
