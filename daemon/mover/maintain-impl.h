@@ -32,6 +32,11 @@ static inline int run_interrupted(const struct run *m, struct err *e)
 {
     return maintain_stopped(m->o->cancel, e);
 }
+static inline void run_phase(const struct run *m, enum mover_phase phase)
+{
+    if (m->o->progress)
+        atomic_store(&m->o->progress->phase, phase);
+}
 static inline void sum_add(struct maintain_sum *s, uint64_t bytes)
 {
     s->n++;

@@ -491,6 +491,7 @@ static int rewrite(struct run *m, struct err *e)
     int rc = 0;
     if (!m->o->unsafe && !maintenance_rewrite_due(m->schedule.doc))
         return 0;
+    run_phase(m, PHASE_MOVING);
     rc = run_rewrite(m, e);
     if (rc == 0 && !m->ret->rewritten.n)
         return 0;
@@ -503,6 +504,7 @@ static int run_full(struct run *m, struct err *e)
 {
     int64_t late_s;
     int rc = task_begin(m, e);
+    run_phase(m, PHASE_CHECKING);
     if (rc == 0)
         rc = run_look(m, e);
     if (rc == 0)
@@ -547,6 +549,7 @@ static int run_tasks(struct run *m, struct err *e)
                  {MAINT_MARKERS, tidy_markers, true},
                  {MAINT_SUPERSEDED, tidy_superseded, true}};
     int rc = m->o->full ? run_full(m, e) : 0;
+    run_phase(m, PHASE_COMMITTING);
     for (size_t i = 0; i < sizeof index / sizeof *index && rc == 0; i++) {
         if (index[i].full_only && !m->o->full)
             continue;

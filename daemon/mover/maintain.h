@@ -74,6 +74,14 @@ struct maintain_result {
  */
 int maintain_run(struct repo *r, const struct maintain_opts *o, struct maintain_result *ret, struct err *e);
 
+/* The numbers of a run as a document: members of the command's result with --json, and of a mover's. New reference,
+ * NULL: no memory. */
+json_t *maintain_result_json(const struct maintain_result *r, bool full, bool dry_run);
+/* Bytes that nothing needs and that a full run has left for now, but for those in packs with needed contents. */
+uint64_t maintain_reclaimable(const struct maintain_result *r);
+/* When the first of them can be freed; INT64_MIN: there are none. */
+int64_t maintain_back_from(const struct maintain_result *r);
+
 /* ---- maintain-mark.c: what snapshots need ---- */
 
 struct id_set;

@@ -196,7 +196,6 @@ static void test_bad_jobs(void **state)
         {"protocol", "7", "protocol"},
         {"operation", "\"up-2\"", "operation"},
         {"kind", "\"format-disk\"", "kind"},
-        {"kind", "\"maintain\"", "maintenance"},
         {"node", "null", "node"},
         {"repository", "{\"type\":\"sftp\",\"path\":\"/x\"}", "filesystem"},
         {"repository", "{\"type\":\"s3\",\"path\":\"/x\"}", "endpoint"},

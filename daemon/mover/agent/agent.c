@@ -279,8 +279,11 @@ static int open_repository(struct agent *a, struct repo **ret, struct err *e)
 
 static int job_run(struct agent *a, struct err *e)
 {
-    static int (*const run[])(struct run_context *, struct repo *, struct err *) = {
-        [JOB_BACKUP] = run_backup, [JOB_RESTORE] = run_restore, [JOB_VERIFY] = run_verify, [JOB_ADMIN] = run_admin};
+    static int (*const run[])(struct run_context *, struct repo *, struct err *) = {[JOB_BACKUP] = run_backup,
+                                                                                    [JOB_RESTORE] = run_restore,
+                                                                                    [JOB_VERIFY] = run_verify,
+                                                                                    [JOB_ADMIN] = run_admin,
+                                                                                    [JOB_MAINTAIN] = run_maintain};
     CLEANUP(repo_freep) struct repo *r = NULL;
     if (a->job.kind == JOB_LOOK)
         return look(a, e);

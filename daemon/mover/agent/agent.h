@@ -30,6 +30,7 @@ int run_backup(struct run_context *x, struct repo *r, struct err *e);
 int run_restore(struct run_context *x, struct repo *r, struct err *e);
 int run_verify(struct run_context *x, struct repo *r, struct err *e);
 int run_admin(struct run_context *x, struct repo *r, struct err *e);
+int run_maintain(struct run_context *x, struct repo *r, struct err *e);
 /* Its step "check" (docs/mover.md). */
 int admin_check(struct run_context *x, struct repo *r, const json_t *step, json_t *answer, struct err *e);
 /* Its steps "record" and "records" (run-records.c). */

@@ -284,6 +284,14 @@ static int admin_members(struct job *j, struct err *e)
     return 0;
 }
 
+static int maintain_members(struct job *j, struct err *e)
+{
+    int rc = member_flag(j->doc, "full", &j->full, e);
+    if (rc == 0)
+        rc = member_flag(j->doc, "dry_run", &j->dry_run, e);
+    return rc == 0 ? member_flag(j->doc, "unsafe", &j->unsafe, e) : rc;
+}
+
 static int look_members(struct job *j, struct err *e)
 {
     (void)j, (void)e;
@@ -302,6 +310,7 @@ static const struct kind {
     [JOB_VERIFY] = {"verify", verify_members, " snapshots read_percent "},
     [JOB_ADMIN] = {"admin", admin_members, " do "},
     [JOB_LOOK] = {MOVER_KIND_LOOK, look_members, " "},
+    [JOB_MAINTAIN] = {"maintain", maintain_members, " full dry_run unsafe "},
 };
 #define LIMIT_NAME(name, ...) " " #name
 static const char known_everywhere[] = " protocol operation kind backup volume node repository cache_dir cache_size "
@@ -344,12 +353,7 @@ static int find_kind(struct job *j, struct err *e)
             return 0;
         }
     }
-    if (rc == 0 && !strcmp(kind, "maintain")) {
-        err_set(e, ERR_USAGE, ENOTSUP, "maintenance is not run by movers");
-        err_hint(e, "run `kopia maintenance run` of a stock client on the repository");
-        return -ENOTSUP;
-    }
-    return rc < 0 ? rc : job_refuse(e, "kind", "is none of backup, restore, verify, admin, look");
+    return rc < 0 ? rc : job_refuse(e, "kind", "is none of backup, restore, verify, admin, look, maintain");
 }
 
 /* Certificates have line breaks. */

@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum job_kind { JOB_BACKUP, JOB_RESTORE, JOB_VERIFY, JOB_ADMIN, JOB_LOOK };
+enum job_kind { JOB_BACKUP, JOB_RESTORE, JOB_VERIFY, JOB_ADMIN, JOB_LOOK, JOB_MAINTAIN };
 
 /* Repository retention; -1: not set. */
 struct job_keep {
@@ -68,6 +68,9 @@ struct job {
 
     /* admin */
     const json_t *steps;
+
+    /* maintain; and `full` */
+    bool dry_run, unsafe;
 };
 
 /* Reads and validates; `operation` is the one that the process was started for. The descriptor is owned by the

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * run-maintain.c - a mover's maintenance of a repository (docs/mover.md)
+ *
+ * Who maintains a repository is written in it. That this is another client, or that snapferry cannot maintain it, or
+ * that another run is under way, is no failure: the result has `skip`, the reason in words, and `refused`, in one word.
+ */
+#include "daemon/mover/agent/agent.h"
+#include "daemon/mover/maintain.h"
+
+#include "base/cleanup.h"
+#include "base/time.h"
+
+#include <errno.h>
+#include <string.h>
+
+static json_t *seconds_json(int64_t ns)
+{
+    return json_integer((json_int_t)(ns / NS_PER_S));
+}
+
+static int refuse(struct run_context *x, json_t *m, const char *word, const char *why, const char *hint)
+{
+    json_object_set_new(x->result, "skip", json_string(why));
+    json_object_set_new(m, "refused", json_string(word));
+    json_object_set_new(m, "hint", json_string(hint));
+    log_info("%s", why);
+    return 0;
+}
+
+/* 1: it is somebody else's. */
+static int check_owner(struct run_context *x, json_t *m, const struct maintenance_params *p, const char *owner)
+{
+    char why[640];
+    if (x->job->dry_run || !strcmp(p->owner, owner))
+        return 0;
+    if (*p->owner)
+        snprintf(why, sizeof why, "maintained by %s", p->owner);
+    else
+        snprintf(why, sizeof why, "not maintained: nobody is the owner of its maintenance");
+    refuse(x, m, "owner", why, "`snapferry -r REPOSITORY maintenance --take-ownership` makes this node the owner");
+    return 1;
+}
+
+/* What follows from an error that is none of this run, but the state of the repository: 1. */
+static int check_error(struct run_context *x, json_t *m, struct err *e)
+{
+    char why[sizeof e->msg + 64];
+    const char *word = e->cls == ERR_FORMAT && e->sys == ENOTSUP ? "unsupported"
+                       : e->cls == ERR_BUSY && !x->job->unsafe   ? "busy"
+                                                                 : NULL;
+    if (!word)
+        return 0;
+    snprintf(why, sizeof why, "%s%s", !strcmp(word, "busy") ? "" : "not maintained by snapferry: ", e->msg);
+    refuse(x, m, word, why, e->hint);
+    *e = (struct err)ERR_INIT;
+    return 1;
+}
+
+static void put_numbers(const struct job *j, const struct maintain_result *r, json_t *m)
+{
+    const int64_t from_ns = maintain_back_from(r);
+    json_object_set_new(m, "seconds", json_real(r->seconds));
+    json_object_set_new(m, "freedBytes", json_integer(j->dry_run ? 0 : (json_int_t)r->deleted.bytes));
+    if (j->full) {
+        json_object_set_new(m, "packBytes", json_integer((json_int_t)r->packs.bytes));
+        json_object_set_new(m, "reclaimableBytes", json_integer((json_int_t)maintain_reclaimable(r)));
+        json_object_set_new(m, "trappedBytes", json_integer((json_int_t)r->trapped));
+        json_object_set_new(m, "damaged", json_integer((json_int_t)(r->damaged + r->unreadable.n)));
+        if (from_ns != INT64_MIN)
+            json_object_set_new(m, "backFromNs", json_integer((json_int_t)from_ns));
+    }
+    json_object_set_new(m, "summary", maintain_result_json(r, j->full, j->dry_run));
+}
+
+int run_maintain(struct run_context *x, struct repo *r, struct err *e)
+{
+    const struct job *j = x->job;
+    struct maintenance_params p;
+    struct maintain_result res = {0};
+    char owner[300];
+    snprintf(owner, sizeof owner, "snapferry-maintenance@%s", j->node);
+    int rc = maintenance_params_load(r, &p, e);
+    if (rc < 0)
+        return rc;
+    json_t *m = json_pack("{s:s, s:o, s:o, s:b, s:b}", "owner", p.owner, "quickSeconds", seconds_json(p.quick_ns),
+                          "fullSeconds", seconds_json(p.full_ns), "full", (int)j->full, "dryRun", (int)j->dry_run);
+    if (!m || json_object_set_new(x->result, "maintenance", m) < 0)
+        return err_nomem(e);
+    if (check_owner(x, m, &p, owner))
+        return 0;
+    const struct maintain_opts o = {.owner = owner,
+                                    .full = j->full,
+                                    .dry_run = j->dry_run,
+                                    .unsafe = j->unsafe,
+                                    .progress = x->progress,
+                                    .cancel = x->cancel};
+    rc = maintain_run(r, &o, &res, e);
+    if (rc < 0 && check_error(x, m, e))
+        return 0;
+    put_numbers(j, &res, m);
+    return rc;
+}

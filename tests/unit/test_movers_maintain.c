@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* test_movers_maintain.c - a mover maintains a repository, or says who does (CF-35, CF-41) */
+#include "tests/unit/movers-job.h"
+
+static const char *maintained(struct rig *r, const char *member)
+{
+    return json_string_value(json_object_get(json_object_get(r->result, "maintenance"), member));
+}
+
+static void run_maintenance(struct rig *r, const char *id, const char *node)
+{
+    json_t *j = base_job(r, id, "maintain");
+    json_object_set_new(j, "node", json_string(node));
+    json_object_set_new(j, "full", json_true());
+    run(r, id, "maintain", j, -1);
+    assert_outcome(r, MOVER_OK);
+}
+
+static void test_maintain(void **state)
+{
+    struct rig r;
+    (void)state;
+    setenv("SNAPFERRY_TEST_MAINTENANCE", "1", 1);
+    rig_new(&r, NULL);
+    make_repo(&r);
+    run_maintenance(&r, "maintain-1", "node");
+    const json_t *m = json_object_get(r.result, "maintenance");
+    assert_null(json_object_get(r.result, "skip"));
+    assert_int_equal(number_of(m, "quickSeconds"), 3600);
+    assert_int_equal(number_of(m, "fullSeconds"), 86400);
+    assert_int_equal(number_of(m, "freedBytes"), 0);
+    assert_true(number_of(json_object_get(json_object_get(m, "summary"), "used"), "count") > 0);
+    /* Of another node, which is no failure. */
+    run_maintenance(&r, "maintain-2", "elsewhere");
+    assert_string_equal(maintained(&r, "refused"), "owner");
+    assert_string_equal(maintained(&r, "owner"), "snapferry-maintenance@node");
+    assert_string_equal(json_string_value(json_object_get(r.result, "skip")),
+                        "maintained by snapferry-maintenance@node");
+    rig_free(&r);
+    unsetenv("SNAPFERRY_TEST_MAINTENANCE");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_maintain)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
