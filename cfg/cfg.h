@@ -33,6 +33,8 @@ struct cfg_repository {
     char credentials[4096];                                   /* absolute path or cred:NAME */
     char ca_file[4096];                                       /* absolute path; "" if not set */
     bool virtual_host;                                        /* BUCKET.ENDPOINT instead of ENDPOINT/BUCKET */
+    bool maintenance;                                         /* by schedule */
+    char maintenance_full[256];     /* calendar of full maintenance; "": by the repository's own interval */
     const char *const *other_nodes; /* whose backups are listed here, too; NULL or NULL-terminated */
 };
 

@@ -335,6 +335,13 @@ const struct key key_table[] = {
     {{"other-nodes", "repository", "list", "",
       "Names of other nodes whose backups in the repository are listed and can be restored here (read only)."},
      REPOSITORY(other_nodes), V_LIST, ANY, NULL},
+    {{"maintenance", "repository", "yes|no", "yes",
+      "Maintain the repository by schedule, if this node is the owner of its maintenance; no: on request only."},
+     REPOSITORY(maintenance), V_YESNO, ANY, NULL},
+    {{"maintenance-full", "repository", "calendar", "",
+      "Schedule of full maintenance, which frees space, systemd.time(7); empty: at the interval that the repository "
+      "has for it, a day unless that was changed."},
+     REPOSITORY(maintenance_full), V_TEXT, ANY, NULL},
     {{"endpoint", "repository", "text", "",
       "s3: the service, as https://HOST or https://HOST:PORT; http:// is not encrypted; required for s3."},
      REPOSITORY(endpoint), V_NAME, ANY, NULL},

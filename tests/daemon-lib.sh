@@ -51,7 +51,9 @@ config_main() {
         printf '%s\n' "$@"
         printf '[metrics]\nlisten =\n' # tests run side by side; those of metrics say where in a file of conf.d
         printf '[mover]\nuser = %s\nmemory = 96MiB\nworkers = 1\n' "$MOVER_USER"
-        printf '[repository "main"]\ntype = filesystem\npath = %s\npassword-file = %s\n' "$REPO" "$WORK/password"
+        # By the minute of the hour in which a test runs there would be an operation more.
+        printf '[repository "main"]\ntype = filesystem\npath = %s\npassword-file = %s\nmaintenance = no\n' "$REPO" \
+            "$WORK/password"
     } >"$CONF/snapferry.ini"
 }
 # config_class NAME DIR [LINE...]: a reflink class of the images in DIR, in a file of its own; a second call replaces

@@ -3,6 +3,7 @@
 #include "base/time.h"
 #include "daemon/answers/answers-impl.h"
 #include "daemon/answers/counted.h"
+#include "daemon/decide/maintain.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -94,6 +95,85 @@ static void put_others(const struct answer_facts *f, const struct cfg_repository
     json_decref(list);
 }
 
+/* ---- maintenance ---- */
+
+static void put_cycle(json_t *o, const char *key, const struct maintain_cycle *x, int64_t next_ns)
+{
+    json_t *c = json_object();
+    put_ns(c, "last_ns", x->tried_ns);
+    put_text(c, "last_state", outcome_name(x->outcome));
+    put_ns(c, "success_ns", x->good_ns);
+    put_text(c, "operation", x->operation);
+    put_text(c, "error", x->error);
+    if (next_ns != INT64_MAX)
+        put_ns(c, "next_ns", next_ns);
+    json_object_set_new(o, key, c);
+}
+
+static void put_space(json_t *o, const struct maintain_memory *m)
+{
+    if (!m->full.good_ns)
+        return;
+    jset_int(o, "freed", m->freed);
+    jset_int(o, "packs", m->packs);
+    jset_int(o, "reclaimable", m->reclaimable);
+    jset_int(o, "trapped", m->trapped);
+    put_ns(o, "back_from_ns", m->back_from_ns);
+}
+
+static void add_late(const struct answer_facts *f, const char *name, const char *kind, int64_t last_ns, bool never,
+                     json_t *problems)
+{
+    char hint[700];
+    snprintf(hint, sizeof hint, "`snapferry maintenance %s%s --wait` shows why", name,
+             !strcmp(kind, "full") ? " --full" : "");
+    if (last_ns)
+        add_problem(problems, "warning", hint, "repository \"%s\": %s maintenance is overdue: %s %" PRId64 " hours%s",
+                    name, kind, never ? "never done, for" : "last done", (f->now_ns - last_ns) / NS_PER_H,
+                    never ? "" : " ago");
+}
+
+static void add_failed(const char *name, const char *kind, const struct maintain_cycle *x, json_t *problems)
+{
+    char hint[700];
+    snprintf(hint, sizeof hint, "it is tried again at the next time; `snapferry describe %.500s` shows the run",
+             x->operation);
+    if (x->outcome == OUTCOME_FAILED)
+        add_problem(problems, "error", hint, "repository \"%s\": %s maintenance failed: %s", name, kind, x->error);
+}
+
+static void put_maintenance(const struct answer_facts *f, const struct cfg_repository *r,
+                            const struct answer_repository *s, json_t *o, json_t *problems)
+{
+    static const char *const standings[] = {
+        [MAINTAIN_OFF] = "off", [MAINTAIN_NEW] = "new", [MAINTAIN_OURS] = "own", [MAINTAIN_OTHERS] = "other"};
+    const struct maintain_memory *m = maintain_known(f->records, r->name);
+    struct maintain_times t;
+    json_t *x = json_object();
+    maintain_times(f->cfg, r, m, f->now_ns, &t);
+    jset_str(x, "standing", standings[t.standing]);
+    if (m) {
+        put_text(x, "owner", m->owner);
+        put_text(x, "why", m->refused ? m->why : "");
+        put_text(x, "hint", m->refused ? m->hint : "");
+        put_cycle(x, "quick", &m->quick, t.quick_ns);
+        put_cycle(x, "full", &m->full, t.full_ns);
+        put_space(x, m);
+    }
+    json_object_set_new(o, "maintenance", x);
+    if (!m || t.standing != MAINTAIN_OURS)
+        return;
+    add_failed(r->name, "full", &m->full, problems);
+    if (m->quick.tried_ns > m->full.tried_ns)
+        add_failed(r->name, "quick", &m->quick, problems);
+    if (!s || !s->up) /* nothing can be done, which is a problem of its own */
+        return;
+    if (m->full.outcome != OUTCOME_FAILED)
+        add_late(f, r->name, "full", t.full_late_ns, !m->full.good_ns, problems);
+    if (!t.full_late_ns)
+        add_late(f, r->name, "quick", t.quick_late_ns, !m->quick.good_ns, problems);
+}
+
 static void put_storage(const struct answer_repository *s, json_t *o, json_t *problems)
 {
     char hint[600];
@@ -134,6 +214,7 @@ json_t *list_repositories(const struct answer_facts *f, json_t *problems)
         put_contents(f->records, r->name, o);
         put_owed(f, r->name, s, o, problems);
         put_others(f, r, s, o, problems);
+        put_maintenance(f, r, s, o, problems);
         json_array_append_new(list, o);
     }
     return list;

@@ -20,7 +20,7 @@ static json_t *operation_details(const struct operation *op)
         "cancel",   "cancel_reason", "outcome",       "cleanup_error", "reason",        "do",
         "policy",   "into",          "own",           "prune_rounds",  "job",           "rebuilt",
         "size",     "snapshot",      "plugin_id",     "verify",        "differential",  "ranged",
-        "offset",   "length",        "configured_ns", "lost",          "base"};
+        "offset",   "length",        "configured_ns", "lost",          "base",          "maintain"};
     CLEANUP_JSON json_t *d = operation_to_json(op);
     json_t *o = json_object();
     for (unsigned i = 0; i < sizeof members / sizeof *members; i++)

@@ -279,25 +279,32 @@ static void check_plugin_programs(struct cfg *c)
 
 /* ---- calendars ---- */
 
+static void check_calendar(struct cfg *c, const char *section, const char *name, const char *key, const char *text)
+{
+    char where[CFG_ORIGIN_MAX];
+    struct calendar *when = NULL;
+    struct err why = ERR_INIT;
+    if (!text[0])
+        return;
+    cfg_where(c, section, name, key, where);
+    if (calendar_parse(&when, text, &why) < 0) {
+        cfg_complain(c, CFG_ERROR, where, why.hint[0] ? why.hint : "systemd.time(7) describes calendar events",
+                     "%s: %s", key, why.msg);
+        return;
+    }
+    if (calendar_next(when, now_ns()) == INT64_MAX)
+        cfg_complain(c, CFG_WARNING, where, NULL, "%s = %s has no next occurrence", key, text);
+    calendar_free(when);
+}
+
 static void check_calendars(struct cfg *c)
 {
     const struct cfg_job *j;
-    for (unsigned i = 0; (j = cfg_job_at(c, i)); i++) {
-        char where[CFG_ORIGIN_MAX];
-        struct calendar *when = NULL;
-        struct err why = ERR_INIT;
-        if (!j->on_calendar[0])
-            continue;
-        cfg_where(c, "job", j->name, "on-calendar", where);
-        if (calendar_parse(&when, j->on_calendar, &why) < 0) {
-            cfg_complain(c, CFG_ERROR, where, why.hint[0] ? why.hint : "systemd.time(7) describes calendar events",
-                         "on-calendar: %s", why.msg);
-            continue;
-        }
-        if (calendar_next(when, now_ns()) == INT64_MAX)
-            cfg_complain(c, CFG_WARNING, where, NULL, "on-calendar = %s has no next occurrence", j->on_calendar);
-        calendar_free(when);
-    }
+    const struct cfg_repository *r;
+    for (unsigned i = 0; (j = cfg_job_at(c, i)); i++)
+        check_calendar(c, "job", j->name, "on-calendar", j->on_calendar);
+    for (unsigned i = 0; (r = cfg_repository_at(c, i)); i++)
+        check_calendar(c, "repository", r->name, "maintenance-full", r->maintenance_full);
 }
 
 /* ---- repositories ---- */

@@ -148,6 +148,10 @@ int wait_until_ended(const struct options *o, const char *id, json_t **ended, st
  * not repeat the reasons of volumes that print_ended() prints. */
 int exit_code_of(const struct options *o, const json_t *ended, struct err *e);
 
+/* What a run of maintenance has done (maintenance.c): an operation as of `describe`, which has ended. Nothing if it
+ * left no numbers. */
+void maintenance_print(const json_t *op, bool explained);
+
 /* ---- the verbs ---- */
 int ask_status(const struct options *o, struct err *e);
 int ask_operations(const struct options *o, struct err *e);
@@ -167,6 +171,7 @@ int ask_retry(const struct options *o, struct err *e);
 int ask_native_prune(const struct options *o, struct err *e);
 int ask_expire(const struct options *o, struct err *e);
 int ask_verify(const struct options *o, struct err *e);
+int ask_maintenance(const struct options *o, struct err *e);
 int ask_scan(const struct options *o, struct err *e);
 int ask_detach(const struct options *o, struct err *e);
 int ask_forget(const struct options *o, struct err *e);

@@ -200,6 +200,8 @@ static void describe_operation(const json_t *op)
         print_member("Target state", op, "target_state");
         print_member("Restored from", details, "from");
         result_print_labelled(op);
+        if (!strcmp(kind, "maintain"))
+            maintenance_print(op, true);
     }
     print_mover(op);
     print_failure(op);

@@ -32,6 +32,8 @@ static const char *const examples[VERB_COUNT] = {
     [VERB_UNHOLD] = "  snapferry unhold nightly-20261121T020000-3f9a\n",
     [VERB_ASK_EXPIRE] = "  snapferry snapshot expire --dry-run --explain\n",
     [VERB_ASK_VERIFY] = "  snapferry verify main --read-percent 10 --wait\n",
+    [VERB_ASK_MAINTENANCE] = "  snapferry maintenance --full --explain --wait\n"
+                             "  snapferry maintenance main --full --dry-run --explain\n",
     [VERB_SCAN] = "  snapferry scan main --wait\n",
     [VERB_REPO_DETACH] = "  snapferry repo detach old\n",
     [VERB_FORGET] = "  snapferry forget /srv/vm/old.img\n",

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* maintenance.c - `maintenance` on a repository: what was freed, what will be, and why not yet */
 #include "daemon/cli/confirm.h"
+#include "daemon/cli/daemon.h"
 #include "daemon/mover/maintain.h"
 
 #include "base/time.h"
@@ -11,50 +12,15 @@
 /* All index blobs are read side by side: with less, pages of hundreds of them are released and read again and again. */
 #define INDEX_MEMORY (UINT64_C(128) << 20)
 
-static json_t *sum_json(const struct maintain_sum *s)
+static json_t *result_json(const char *verb, const struct options *o, const struct maintain_result *r, bool ok)
 {
-    return json_pack("{s:I, s:I}", "count", (json_int_t)s->n, "bytes", (json_int_t)s->bytes);
-}
-
-/* "": no such time. */
-static json_t *time_json(int64_t ns, bool known)
-{
-    char text[TIME_TEXT];
-    return json_string(known ? time_text(ns / NS_PER_S * NS_PER_S, text) : "");
-}
-
-static json_t *index_json(const struct epoch_tidied *t)
-{
-    return json_pack("{s:I, s:I, s:b, s:b, s:I, s:I, s:I}", "writeEpoch", (json_int_t)t->write_epoch, "epochsCompacted",
-                     (json_int_t)t->compacted, "advanced", (int)t->advanced, "rangeCompacted", (int)t->ranged,
-                     "markersDeleted", (json_int_t)t->markers, "blobsDeleted", (json_int_t)t->superseded,
-                     "bytesDeleted", (json_int_t)t->bytes);
-}
-
-static json_t *result_json(const struct options *o, const struct maintain_result *r, bool ok)
-{
-    const bool drops = r->watermark_ns != INT64_MIN, waits = r->waiting.n > 0 || r->marked.n > 0;
-    json_t *kept = json_pack(
-        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o}", "young", sum_json(&r->young), "youngUntil",
-        time_json(r->young_until_ns, r->young.n), "markedEarlier", sum_json(&r->waiting), "droppedFrom",
-        time_json(r->drop_from_ns, waits), "freshPacks", sum_json(&r->fresh), "freshPacksUntil",
-        time_json(r->fresh_until_ns, r->fresh.n), "sessionPacks", sum_json(&r->session), "sessionPacksUntil",
-        time_json(r->session_until_ns, r->session.n), "unknownPacks", sum_json(&r->unknown), "unknownPacksUntil",
-        time_json(r->unknown_until_ns, r->unknown.n), "trappedBytes", (json_int_t)r->trapped, "deletePacksFrom",
-        time_json(r->delete_from_ns, r->delete_from_ns != INT64_MIN));
-    return json_pack("{s:s, s:s, s:b, s:b, s:b, s:o, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:I, s:o, "
-                     "s:o, s:I, s:o, s:f, s:o, s:I, s:o}",
-                     "type", "result", "verb", "maintenance", "ok", (int)ok, "full", (int)o->full, "dryRun",
-                     (int)o->dry_run, "started", time_json(r->started_ns, true), "snapshots", (json_int_t)r->snapshots,
-                     "incompleteSnapshots", (json_int_t)r->incomplete, "used", sum_json(&r->used), "marked",
-                     sum_json(&r->marked), "restored", sum_json(&r->restored), "dropped", sum_json(&r->dropped),
-                     "droppedUntil", time_json(r->watermark_ns, drops), "packs", sum_json(&r->packs), "deletedPacks",
-                     sum_json(&r->deleted), "deletedMarkers", (json_int_t)r->markers.n, "deletedLogs",
-                     sum_json(&r->logs), "damaged", (json_int_t)r->damaged, "kept", kept, "index",
-                     index_json(&r->index), "collections", (json_int_t)r->collections, "nextFull",
-                     time_json(r->next_full_ns, r->next_full_ns != INT64_MIN), "seconds", r->seconds, "rewritten",
-                     sum_json(&r->rewritten), "rewrittenPacks", (json_int_t)r->rewritten_packs, "unreadable",
-                     sum_json(&r->unreadable));
+    json_t *j = json_pack("{s:s, s:s, s:b}", "type", "result", "verb", verb, "ok", (int)ok);
+    CLEANUP_JSON json_t *numbers = maintain_result_json(r, o->full, o->dry_run);
+    if (!j || !numbers || json_object_update(j, numbers) < 0) {
+        json_decref(j);
+        return NULL;
+    }
+    return j;
 }
 
 static void print_sum(const char *name, const struct maintain_sum *s, const char *what)
@@ -221,10 +187,132 @@ int cli_maintenance(const struct options *o, struct err *e)
     if (rc < 0 && !res.damaged && !res.unreadable.n)
         return rc;
     if (o->json)
-        print_json(result_json(o, &res, rc == 0));
+        print_json(result_json("maintenance", o, &res, rc == 0));
     else if (!o->quiet)
         print_result(o, &res);
     return rc;
+}
+
+/* ---- by the daemon ---- */
+
+/* The inverse of maintain_result_json(), as far as it is printed. */
+static struct maintain_sum sum_of(const json_t *j, const char *name)
+{
+    const json_t *s = jobj(j, name);
+    return (struct maintain_sum){(uint64_t)jint(s, "count"), (uint64_t)jint(s, "bytes")};
+}
+
+static int64_t time_of(const json_t *j, const char *name)
+{
+    int64_t ns;
+    return *jstr(j, name) && time_parse(&ns, jstr(j, name)) == 0 ? ns : INT64_MIN;
+}
+
+static struct maintain_result result_of(const json_t *j)
+{
+    const json_t *kept = jobj(j, "kept"), *index = jobj(j, "index");
+    return (struct maintain_result){
+        .started_ns = time_of(j, "started"),
+        .snapshots = (uint64_t)jint(j, "snapshots"),
+        .incomplete = (uint64_t)jint(j, "incompleteSnapshots"),
+        .used = sum_of(j, "used"),
+        .marked = sum_of(j, "marked"),
+        .restored = sum_of(j, "restored"),
+        .dropped = sum_of(j, "dropped"),
+        .packs = sum_of(j, "packs"),
+        .deleted = sum_of(j, "deletedPacks"),
+        .rewritten = sum_of(j, "rewritten"),
+        .rewritten_packs = (uint64_t)jint(j, "rewrittenPacks"),
+        .unreadable = sum_of(j, "unreadable"),
+        .damaged = (uint64_t)jint(j, "damaged"),
+        .logs = sum_of(j, "deletedLogs"),
+        .young = sum_of(kept, "young"),
+        .young_until_ns = time_of(kept, "youngUntil"),
+        .waiting = sum_of(kept, "markedEarlier"),
+        .drop_from_ns = time_of(kept, "droppedFrom"),
+        .drop_runs = (unsigned)jint(kept, "droppedAfterRuns"),
+        .fresh = sum_of(kept, "freshPacks"),
+        .fresh_until_ns = time_of(kept, "freshPacksUntil"),
+        .session = sum_of(kept, "sessionPacks"),
+        .session_until_ns = time_of(kept, "sessionPacksUntil"),
+        .unknown = sum_of(kept, "unknownPacks"),
+        .unknown_until_ns = time_of(kept, "unknownPacksUntil"),
+        .held = {.n = sum_of(kept, "freshPacks").n + sum_of(kept, "sessionPacks").n + sum_of(kept, "unknownPacks").n},
+        .trapped = (uint64_t)jint(kept, "trappedBytes"),
+        .delete_from_ns = time_of(kept, "deletePacksFrom"),
+        .index = {.write_epoch = jint(index, "writeEpoch"),
+                  .compacted = (uint64_t)jint(index, "epochsCompacted"),
+                  .advanced = jbool(index, "advanced"),
+                  .ranged = jbool(index, "rangeCompacted"),
+                  .superseded = (uint64_t)jint(index, "blobsDeleted"),
+                  .bytes = (uint64_t)jint(index, "bytesDeleted")},
+    };
+}
+
+void maintenance_print(const json_t *op, bool explained)
+{
+    const json_t *summary = jobj(jobj(jobj(op, "result"), "maintenance"), "summary");
+    const struct options o = {
+        .full = jbool(summary, "full"), .dry_run = jbool(summary, "dryRun"), .explain = explained};
+    const struct maintain_result r = result_of(summary);
+    if (summary)
+        print_result(&o, &r);
+}
+
+/* That it was refused is an answer for the daemon, and a failure for who has asked for it. */
+static int refused(const json_t *ended, struct err *e)
+{
+    const json_t *m = jobj(jobj(ended, "result"), "maintenance");
+    const char *why = jstr(m, "refused");
+    if (strcmp(jstr(ended, "state"), "Skipped") != 0)
+        return 0;
+    err_set(e,
+            !strcmp(why, "owner")  ? ERR_PERMISSION
+            : !strcmp(why, "busy") ? ERR_BUSY
+                                   : ERR_FORMAT,
+            0, "%s", jstr(ended, "why"));
+    return err_hint(e, "%s", jstr(m, "hint"));
+}
+
+static int wait_for_run(const struct options *o, const char *id, struct err *e)
+{
+    CLEANUP_JSON json_t *ended = NULL;
+    int rc = wait_until_ended(o, id, &ended, e);
+    if (rc < 0)
+        return rc;
+    rc = refused(ended, e);
+    if (rc == 0)
+        rc = exit_code_of(o, ended, e);
+    if (o->json)
+        print_answer(o, ended);
+    else if (!o->quiet)
+        maintenance_print(ended, o->explain);
+    return rc;
+}
+
+int ask_maintenance(const struct options *o, struct err *e)
+{
+    CLEANUP_JSON json_t *args =
+        json_pack("{s:b, s:b, s:b}", "full", (int)o->full, "dry_run", (int)o->dry_run, "unsafe", (int)o->unsafe);
+    CLEANUP_JSON json_t *answer = NULL;
+    if (!args || (o->n_args && json_object_set_new(args, "repository", json_string(o->args[0])) < 0))
+        return err_nomem(e);
+    int rc = 0;
+    if (o->unsafe && !o->dry_run)
+        rc = confirm(o, e, "The repository will be maintained without safety delays: no client may use it meanwhile.");
+    if (rc == 0)
+        rc = daemon_ask(o, "maintenance", json_incref(args), &answer, e);
+    if (rc < 0)
+        return rc;
+    const char *op = jstr(answer, "operation");
+    /* Who wants to know what would happen, or why, waits for it. */
+    if (o->wait || o->dry_run || o->explain)
+        return wait_for_run(o, op, e);
+    if (o->json)
+        print_answer(o, answer);
+    else if (!o->quiet)
+        printf("Maintenance: %s\nShow progress: snapferry wait %s\n", text_name(op), text_name(op));
+    return 0;
 }
 
 /* ---- repo usage ---- */
@@ -256,10 +344,7 @@ int cli_repo_usage(const struct options *o, struct err *e)
     if (rc < 0)
         return rc;
     if (o->json) {
-        json_t *j = result_json(&with, &res, true);
-        if (j)
-            json_object_set_new(j, "verb", json_string("repo usage"));
-        print_json(j);
+        print_json(result_json("repo usage", &with, &res, true));
         return 0;
     }
     struct maintain_sum marked = {res.marked.n + res.waiting.n, res.marked.bytes + res.waiting.bytes};

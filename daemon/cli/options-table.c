@@ -71,6 +71,13 @@ const struct verb_info verb_table[] = {
      0,
      1,
      "check a repository, or plugin:NAME, for damage"},
+    {VERB_ASK_MAINTENANCE,
+     FORM_DAEMON,
+     {"maintenance", NULL},
+     "[REPOSITORY]",
+     0,
+     1,
+     "maintain a repository now: free space, compact the index"},
     {VERB_SCAN, FORM_DAEMON, {"scan", NULL}, "[REPOSITORY]", 0, 1, "rebuild records from repository and storage"},
     {VERB_REPO_DETACH,
      FORM_DAEMON,
@@ -181,7 +188,8 @@ _Static_assert(VERB_COUNT <= 64, "a set of verbs is a 64-bit mask");
 #define ALONE (V(CHECK_CONFIG) | V(IMPORT_VELERO) | V(PLUGIN_CHECK) | V(BENCH) | V(HELP))
 #define ASKS (ALL_VERBS & ~(WITH_REPO | ALONE))
 /* They start an operation that can be waited for. */
-#define STARTS (V(ASK_BACKUP) | V(RETRY) | V(ASK_RESTORE) | V(ASK_VERIFY) | V(ASK_EXPIRE) | V(SCAN))
+#define STARTS                                                                                                         \
+    (V(ASK_BACKUP) | V(RETRY) | V(ASK_RESTORE) | V(ASK_VERIFY) | V(ASK_EXPIRE) | V(ASK_MAINTENANCE) | V(SCAN))
 /* They print tables. */
 #define TABLES                                                                                                         \
     (V(STATUS) | V(OPERATIONS) | V(BACKUPS) | V(VOLUMES) | V(JOBS) | V(NATIVE_LIST) | V(NATIVE_PRUNE) | V(DESCRIBE) |  \
@@ -276,8 +284,9 @@ const struct option_info option_table[] = {
      "wait until it has ended; the exit code is that of the operation"},
     {OPT_WAIT, "wait", NULL, V(RELOAD), "accepted: a reload is always waited for"},
     {OPT_FULL, "full", NULL, V(ASK_BACKUP), "read all data, including unchanged data"},
-    {OPT_FULL, "full", NULL, V(MAINTENANCE), "also free the space of what no snapshot needs"},
-    {OPT_SAFETY, "safety", "LEVEL", V(MAINTENANCE), "full (default), or none: no delays, while nobody else writes"},
+    {OPT_FULL, "full", NULL, V(MAINTENANCE) | V(ASK_MAINTENANCE), "also free the space of what no snapshot needs"},
+    {OPT_SAFETY, "safety", "LEVEL", V(MAINTENANCE) | V(ASK_MAINTENANCE),
+     "full (default), or none: no delays, while nobody else writes"},
     {OPT_TAKE_OWNERSHIP, "take-ownership", NULL, V(MAINTENANCE),
      "make this node the owner of maintenance, and do no more"},
     {OPT_OWNER, "owner", "USER@HOST", V(MAINTENANCE), "identity of this node (default snapferry-maintenance@NODE)"},
@@ -304,8 +313,10 @@ const struct option_info option_table[] = {
     {OPT_WIDE, "wide", NULL, TABLES, "do not shorten values to the width of the terminal"},
     {OPT_CHECK, "check", NULL, V(STATUS), "exit with 3 if there is a problem or an unprotected volume"},
     {OPT_EXPLAIN, "explain", NULL, PLANS, "print the reason for each snapshot that is kept or deleted"},
-    {OPT_EXPLAIN, "explain", NULL, V(MAINTENANCE), "print what is kept for now, why and until when"},
-    {OPT_DRY_RUN, "dry-run", NULL, PLANS | V(SNAPSHOT_DELETE) | V(MAINTENANCE) | V(REPO_SYNC), "change nothing"},
+    {OPT_EXPLAIN, "explain", NULL, V(MAINTENANCE) | V(ASK_MAINTENANCE),
+     "print what is kept for now, why and until when"},
+    {OPT_DRY_RUN, "dry-run", NULL, PLANS | V(SNAPSHOT_DELETE) | V(MAINTENANCE) | V(ASK_MAINTENANCE) | V(REPO_SYNC),
+     "change nothing"},
     {OPT_YES, "yes", NULL, DESTROYS, "do not ask for confirmation"},
     {OPT_YES, "yes", NULL, V(REPO_CHANGE_PASSWORD), "also replace the file that has the old password"},
     {OPT_KIND, "kind", "KIND", V(PLUGIN_CHECK), "driver or mover (default: as described by the plugin)"},

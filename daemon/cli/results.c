@@ -12,7 +12,11 @@ const char *result_task(const json_t *op)
 {
     static char buf[4][700];
     static unsigned turn;
-    const char *what = *jstr(op, "does") ? jstr(op, "does") : jstr(op, "kind");
+    const bool maintain = !strcmp(jstr(op, "kind"), "maintain");
+    const char *what =
+        maintain ? jbool(jobj(jobj(op, "result"), "maintenance"), "full") ? "full maintenance of" : "maintenance of"
+        : *jstr(op, "does") ? jstr(op, "does")
+                            : jstr(op, "kind");
     const char *of = *jstr(op, "deletes") ? jstr(op, "deletes") : jstr(op, "repository");
     char *out = buf[turn++ % 4];
     snprintf(out, sizeof buf[0], "%.60s%s%.600s", what, *of ? " " : "", of);
@@ -139,6 +143,26 @@ static void admin_text(struct text *t, const json_t *r)
     }
 }
 
+static void maintain_text(struct text *t, const json_t *r)
+{
+    const json_t *m = jobj(r, "maintenance"), *summary = jobj(m, "summary"), *index = jobj(summary, "index");
+    if (*jstr(m, "refused"))
+        return; /* why is said with the state */
+    if (!jbool(m, "full")) {
+        put_text(t, "%lld index epochs compacted, %lld index blobs deleted", (long long)jint(index, "epochsCompacted"),
+                 (long long)jint(index, "blobsDeleted"));
+        return;
+    }
+    put_text(t, "%s%s of %s in packs", jbool(m, "dryRun") ? "would free " : "freed ",
+             text_size(jobj(summary, "deletedPacks"), "bytes"), text_size(m, "packBytes"));
+    if (jint(m, "reclaimableBytes") > 0)
+        put_text(t, ", %s kept for now", text_size(m, "reclaimableBytes"));
+    if (jint(m, "backFromNs") > 0)
+        put_text(t, " until %s or later", text_local_time(jint(m, "backFromNs")));
+    if (jint(m, "damaged") > 0)
+        put_text(t, ", %lld contents DAMAGED", (long long)jint(m, "damaged"));
+}
+
 static void plugin_verify_text(struct text *t, const json_t *r)
 {
     put_text(t, "%lld backups intact, %lld damaged, %lld missing, %lld not verified", (long long)jint(r, "done"),
@@ -159,7 +183,8 @@ static const struct kind {
 } kinds[] = {
     {"backup", "readBytes", backup_text, backup_details}, {"restore", "fetchedBytes", restore_text, restore_details},
     {"verify", "bytesRead", verify_text, verify_details}, {"admin", "answers", admin_text, NULL},
-    {"verify", "plugin", plugin_verify_text, NULL},       {"admin", "plugin", plugin_delete_text, NULL}};
+    {"maintain", "maintenance", maintain_text, NULL},     {"verify", "plugin", plugin_verify_text, NULL},
+    {"admin", "plugin", plugin_delete_text, NULL}};
 
 /* NULL: it left no result. */
 static const struct kind *kind_of(const json_t *op)

@@ -165,6 +165,44 @@ static void show_records(FILE *f, const json_t *r)
         print_labelled(f, "", line);
 }
 
+/* "quick 12 min ago, full 5 h ago: freed 1.2 GiB; next full in 19 h" */
+static size_t maintenance_text(const json_t *m, char *out, size_t cap)
+{
+    const json_t *quick = jobj(m, "quick"), *full = jobj(m, "full");
+    size_t n = (size_t)snprintf(out, cap, "maintenance: ");
+    if (jint(quick, "success_ns"))
+        n += (size_t)snprintf(out + n, cap - n, "quick %s, ", text_ago(jint(quick, "success_ns")));
+    if (jint(full, "success_ns"))
+        n += (size_t)snprintf(out + n, cap - n, "full %s, freed %s", text_ago(jint(full, "success_ns")),
+                              text_size(m, "freed"));
+    else
+        n += (size_t)snprintf(out + n, cap - n, "full not yet");
+    if (jint(full, "next_ns"))
+        n += (size_t)snprintf(out + n, cap - n, "; next full %s", text_in(jint(full, "next_ns")));
+    return n;
+}
+
+/* When space comes back, or who sees to it. */
+static void show_maintenance(FILE *f, const json_t *r)
+{
+    const json_t *m = jobj(r, "maintenance");
+    const char *standing = jstr(m, "standing");
+    char line[1400] = "";
+    size_t n = 0;
+    if (!strcmp(standing, "off"))
+        snprintf(line, sizeof line, "maintenance: off (maintenance = no)");
+    else if (!strcmp(standing, "other"))
+        snprintf(line, sizeof line, "%.1200s", jstr(m, "why"));
+    else if (!strcmp(standing, "own"))
+        n = maintenance_text(m, line, sizeof line);
+    if (n && n < sizeof line && jint(m, "reclaimable") > 0)
+        snprintf(line + n, sizeof line - n, "; %s to come back%s%s", text_size(m, "reclaimable"),
+                 jint(m, "back_from_ns") ? ", not before " : "",
+                 jint(m, "back_from_ns") ? text_local_time(jint(m, "back_from_ns")) : "");
+    if (*line)
+        print_labelled(f, "", line);
+}
+
 static void show_repositories(FILE *f, const json_t *s)
 {
     size_t i;
@@ -196,6 +234,8 @@ static void show_repositories(FILE *f, const json_t *s)
         if (width >= FULL_WIDTH || jint(jobj(r, "verified"), "damages"))
             show_contents(f, r);
         show_records(f, r);
+        if (width >= FULL_WIDTH)
+            show_maintenance(f, r);
     }
 }
 

@@ -36,6 +36,7 @@ ENGINE_VERB(do_forget, engine_forget)
 ENGINE_VERB(do_volumes, engine_volumes)
 ENGINE_VERB(do_explain, engine_explain)
 ENGINE_VERB(do_verify, engine_verify)
+ENGINE_VERB(do_maintenance, engine_maintain)
 
 typedef void engine_fn(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg);
 
@@ -193,6 +194,7 @@ static const struct {
      "backup:d! volume:s target:s from:s overwrite:b new:b allow_incomplete:b class_map:o verify:b differential:b "
      "offset:i length:i check:b"},
     {"verify", do_verify, true, false, "repository:s read_percent:n"},
+    {"maintenance", do_maintenance, true, false, "repository:s full:b dry_run:b unsafe:b"},
     {"expire", do_expire, true, false, "volume:s dry_run:b explain:b"},
     {"scan", do_scan, true, false, "repository:s node:s replaced:b remove_stale:b"},
     {"detach", do_detach, false, false, "repository:s!"},

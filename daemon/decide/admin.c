@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * admin.c - what the daemon needs from a repository, done by movers of kind admin and verify
+ * admin.c - what the daemon needs from a repository, done by movers of kind admin, verify and maintain
  *
  * The daemon never opens a repository itself. An admin operation carries a list of small steps (check, delete, expire,
  * policy, scan), runs outside the slots, and leaves its answers in its record.
@@ -8,7 +8,7 @@
 #include "base/nearest.h"
 #include "base/time.h"
 #include "base/cleanup.h"
-#include "daemon/decide/decide.h"
+#include "daemon/decide/maintain.h"
 
 #include <errno.h>
 #include <string.h>
@@ -16,12 +16,25 @@
 #define ADMIN_RETRIES 3
 #define RECORD_RETRIES 1000000 /* an outcome is owed until it is recorded */
 #define RECORD_RETRY_MAX_S 3600
+#define MAINTAIN_MEMORY (INT64_C(96) << 20) /* of buffers, and of index pages: 256 MiB with what the program needs */
+#define MAINTAIN_MEMORY_MAX (INT64_C(256) << 20)
 #define GATHER_S 2    /* that a question waits for others while backups are under way */
 #define GATHER_MAX 64 /* snapshots that it then is about */
 
 const json_t *admin_answer(const struct operation *op, unsigned i)
 {
     return json_array_get(op->result.answers, i);
+}
+
+/* Maintenance needs no more, whatever the size of the repository (CF-40). */
+static void limit_memory(struct mover_limits *l)
+{
+    if (!l->memory || l->memory > MAINTAIN_MEMORY)
+        l->memory = MAINTAIN_MEMORY;
+    if (!l->index_memory || l->index_memory > MAINTAIN_MEMORY)
+        l->index_memory = MAINTAIN_MEMORY;
+    if (l->memory_max > MAINTAIN_MEMORY_MAX)
+        l->memory_max = MAINTAIN_MEMORY_MAX;
 }
 
 int admin_add_mover(struct decide *d, enum op_kind kind, const char *prefix, const char *repository, const char *mover,
@@ -50,6 +63,8 @@ int admin_add_mover(struct decide *d, enum op_kind kind, const char *prefix, con
     cfg_policy_clear(&p);
     str_set(&policy.repository, repository);
     str_set(&policy.mover, mover);
+    if (kind == KIND_MAINTAIN)
+        limit_memory(&policy.limits);
     policy.retries = op->records.n ? RECORD_RETRIES : ADMIN_RETRIES;
     if (op->records.n)
         policy.retry_max_s = RECORD_RETRY_MAX_S;
@@ -138,6 +153,8 @@ static void end(struct decide *d, struct operation *op)
         op->outcome = OUTCOME_FAILED;
     op->completed_ns = decide_now(d);
     count_operation_ended(d, op, op->outcome);
+    if (op->kind == KIND_MAINTAIN)
+        maintain_ended(d, op);
     if (operation_become(d, op, op_state_of(op->outcome)) < 0)
         return;
     plan_mover_forget(d, op->id, NULL, NULL);

@@ -205,6 +205,24 @@ void count_retry(struct decide *d, const struct operation *op)
     add(d, "operation_retries_total", two("direction", count_direction(op->kind), "reason", reason_of(op)), 1);
 }
 
+void count_maintained(struct decide *d, const struct operation *op)
+{
+    const struct mover_maintenance *m = &op->result.maintenance;
+    const char *repository = op->policy->repository, *kind = op->maintain.full ? "full" : "quick";
+    add(d, "maintenance_total", two("repository", repository, "result", count_result(op->outcome)), 1);
+    if (m->there)
+        add(d, "maintenance_reclaimed_bytes_total", one("repository", repository), bytes(m->freed));
+    if (op->outcome != OUTCOME_COMPLETED)
+        return;
+    set(d, "maintenance_last_success_timestamp_seconds", two("repository", repository, "kind", kind),
+        (double)(decide_now(d) / NS_PER_S));
+    if (isfinite(m->seconds) && m->seconds >= 0 && m->seconds < SECONDS_MAX)
+        observe(d, "maintenance_duration_seconds", two("repository", repository, "kind", kind), histogram_bounds,
+                m->seconds);
+    if (op->maintain.full)
+        set(d, "maintenance_reclaimable_bytes", one("repository", repository), bytes(m->reclaimable));
+}
+
 void count_backup_begun(struct decide *d, const char *schedule, bool restore)
 {
     add(d, restore ? "restore_attempts_total" : "backup_attempts_total", one("schedule", schedule), 1);

@@ -322,6 +322,7 @@ static void look_at_operation(struct decide *d, const char *id)
     switch (op.kind) {
     case KIND_ADMIN:
     case KIND_VERIFY:
+    case KIND_MAINTAIN:
         (op.policy->mover[0] ? decide_plugin_admin : decide_admin)(d, &op);
         break;
     case KIND_DELETE:

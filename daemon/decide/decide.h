@@ -765,6 +765,8 @@ void count_mover_ended(struct decide *d, const struct operation *op, const struc
 void count_backup_begun(struct decide *d, const char *schedule, bool restore);
 /* A job could not be started: an attempt and a failure of its. */
 void count_start_failed(struct decide *d, const char *schedule);
+/* A run of maintenance that was to change something. */
+void count_maintained(struct decide *d, const struct operation *op);
 void count_backup_ended(struct decide *d, const struct backup *b, enum outcome outcome);
 void count_snapshot(struct decide *d, const struct operation *op, bool taken, double seconds);
 /* Counters that an earlier version kept under other names or labels. */

@@ -91,8 +91,9 @@ struct engine {
     const struct engine_observer *observer; /* NULL: none */
     struct overview *overview;              /* kept.c */
     struct asked_position asked;
-    sd_event_source *behind; /* volumes are to be looked at for it */
-    int64_t kept_ns;         /* CLOCK_MONOTONIC: when it took over the configuration last */
+    sd_event_source *behind;    /* volumes are to be looked at for it */
+    int64_t kept_ns;            /* CLOCK_MONOTONIC: when it took over the configuration last */
+    unsigned maintenance_waits; /* runs that are due and not recorded yet */
     /* the last reload */
     bool reload_ok;
     int64_t reload_ns;
@@ -308,6 +309,11 @@ void other_nodes_look(struct engine *g);
 /* The configuration is another: all are due. */
 void other_nodes_changed(struct engine *g);
 void other_nodes_free(struct engine *g);
+
+/* ---- maintenance (maintenance.c) ---- */
+
+/* Starts what is due. */
+void maintenance_look(struct engine *g);
 
 /* ---- jobs ---- */
 

@@ -158,6 +158,7 @@ static int on_sweep(sd_event_source *s, uint64_t usec, void *arg)
         stop_old_timers(g);
         repositories_refresh(g, false);
         other_nodes_look(g);
+        maintenance_look(g);
         if (records_recoveries(g->records) != g->recoveries) { /* rows may be missing: look at everything (E-04) */
             g->recoveries = records_recoveries(g->records);
             g->news.recovered = true;

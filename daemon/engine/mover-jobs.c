@@ -128,6 +128,11 @@ static json_t *admin_job(struct engine *g, const struct operation *op)
         json_object_set_new(job, "read_percent", json_real(op->read_percent));
     if (job && op->snapshots)
         json_object_set(job, "snapshots", op->snapshots);
+    if (job && op->kind == KIND_MAINTAIN) {
+        jset_bool(job, "full", op->maintain.full);
+        jset_bool(job, "dry_run", op->maintain.dry_run);
+        jset_bool(job, "unsafe", op->maintain.unsafe);
+    }
     return job;
 }
 
@@ -140,6 +145,7 @@ static json_t *job_of_kind(struct engine *g, const struct operation *op)
         return restore_job(g, op);
     case KIND_VERIFY:
     case KIND_ADMIN:
+    case KIND_MAINTAIN:
         return admin_job(g, op);
     case KIND_NONE:
     case KIND_DELETE:

@@ -2,6 +2,7 @@
 /* requests.c - requests that only change rows: cancel, delete, hold, forget, and what the repository is asked */
 #include "base/crash.h"
 #include "base/nearest.h"
+#include "daemon/decide/maintain.h"
 #include "daemon/engine/engine-impl.h"
 #include "daemon/records/names.h"
 
@@ -55,7 +56,7 @@ static void ask(struct engine *g, const struct request_args *req, request_write_
     reply(NULL, &e, arg);
 }
 
-/* ---- verify, expire ---- */
+/* ---- verify, maintenance, expire ---- */
 
 static const char *repository_of(const struct ask *a)
 {
@@ -92,6 +93,20 @@ static int write_verify(struct decide *d, void *arg, struct err *e)
 void engine_verify(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg)
 {
     ask(g, req, write_verify, NULL, reply, arg);
+}
+
+static int write_maintain(struct decide *d, void *arg, struct err *e)
+{
+    struct ask *a = arg;
+    char id[512] = "";
+    const struct maintain_order order = {
+        .there = true, .full = a->req.full, .dry_run = a->req.dry_run, .unsafe = a->req.unsafe};
+    return answer_id(a, maintain_submit(d, repository_of(a), &order, id, e), id);
+}
+
+void engine_maintain(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg)
+{
+    ask(g, req, write_maintain, NULL, reply, arg);
 }
 
 static int write_expire(struct decide *d, void *arg, struct err *e)

@@ -9,6 +9,7 @@
 
 #include "base/time.h"
 #include "daemon/answers/overview.h"
+#include "daemon/decide/maintain.h"
 #include "daemon/metrics/samples.h"
 
 #include <stdlib.h>
@@ -78,12 +79,21 @@ static void of_owed(struct samples *s, const char *repository)
                repository, NULL);
 }
 
+static void of_maintenance(struct samples *s, const struct cfg_repository *r)
+{
+    struct maintain_times t;
+    maintain_times(s->engine->cfg, r, maintain_known(s->engine->records, r->name), now_ns(), &t);
+    sample(s, "maintenance_overdue", t.quick_late_ns || t.full_late_ns, "repository", r->name, NULL);
+}
+
 static void of_repositories(struct samples *s)
 {
     const struct cfg_repository *r;
     const struct repo_health *h;
-    for (unsigned i = 0; (r = cfg_repository_at(s->engine->cfg, i)); i++)
+    for (unsigned i = 0; (r = cfg_repository_at(s->engine->cfg, i)); i++) {
         of_owed(s, r->name);
+        of_maintenance(s, r);
+    }
     for (h = s->engine->d.repos; h; h = h->next) {
         if (!h->known || !cfg_repository(s->engine->cfg, h->name))
             continue;

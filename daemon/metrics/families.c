@@ -219,12 +219,19 @@ const struct metric_family metric_families[] = {
 
     /* ---- maintenance and verification ---- */
     GAUGE("maintenance_last_success_timestamp_seconds", "repository,kind",
-        "Unix time in seconds of the end of the last successful maintenance; always absent in this version.")
+        "Unix time in seconds of the end of the last successful maintenance by this node; absent before the first one.")
+    GAUGE("maintenance_overdue", "repository",
+        "1 if this node maintains the repository and has not done so for three intervals; 0 if not, also if another "
+        "client maintains it.")
     HISTOGRAM("maintenance_duration_seconds", "repository,kind",
-        "Duration in seconds of maintenance; always absent in this version.")
+        "Duration in seconds of successful maintenance.")
     COUNTER("maintenance_reclaimed_bytes_total", "repository",
-        "Bytes reclaimed by maintenance; always absent in this version.")
-    COUNTER("maintenance_total", "repository,result", "Finished runs of maintenance; always absent in this version.")
+        "Bytes of packs deleted by maintenance.")
+    GAUGE("maintenance_reclaimable_bytes", "repository",
+        "Bytes that no snapshot needs and that were kept for now by the last successful full maintenance; absent "
+        "before the first one.")
+    COUNTER("maintenance_total", "repository,result",
+        "Finished runs of maintenance; skipped: another client maintains the repository, or nobody.")
     GAUGE("verify_last_success_timestamp_seconds", "repository",
         "Unix time in seconds of the end of the last verification without damage; 0 if there was none.")
     COUNTER("verify_errors_total", "repository",

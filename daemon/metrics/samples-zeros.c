@@ -68,9 +68,17 @@ static void of_repository(struct samples *s, const char *name)
                                         "repository_backed_up_bytes_total",
                                         "repository_added_bytes_total",
                                         "verify_errors_total",
+                                        "maintenance_reclaimed_bytes_total",
                                         "verify_last_success_timestamp_seconds"};
     for (size_t i = 0; i < N(names); i++)
         sample_zero(s, names[i], "repository", name, NULL);
+    static const char *const results[] = {"completed", "failed", "canceled", "skipped"};
+    for (size_t i = 0; i < N(results); i++)
+        sample_zero(s, "maintenance_total", "repository", name, "result", results[i], NULL);
+    sample_zero_histogram(s, "maintenance_duration_seconds", histogram_bounds, "repository", name, "kind", "quick",
+                          NULL);
+    sample_zero_histogram(s, "maintenance_duration_seconds", histogram_bounds, "repository", name, "kind", "full",
+                          NULL);
     for (size_t i = 0; i < N(requests); i++) {
         const char *code;
         for (unsigned k = 0; (code = count_code_at(k)); k++)
@@ -82,7 +90,7 @@ static void of_repository(struct samples *s, const char *name)
 
 static void of_movers(struct samples *s)
 {
-    static const char *const moving[] = {"backup", "restore", "verify", "admin"};
+    static const char *const moving[] = {"backup", "restore", "verify", "admin", "maintain"};
     const char *reason;
     for (size_t i = 0; i < N(moving); i++) {
         for (int o = MOVER_OK; o <= MOVER_MISMATCH; o++)
@@ -123,7 +131,8 @@ static void of_durations(struct samples *s)
         {"restore", "download"},  {"restore", "hash"},    {"restore", "decompress"}, {"restore", "write"},
         {"restore", "cleanup"},   {"restore", "total"},   {"verify", "move"},        {"verify", "download"},
         {"verify", "decompress"}, {"verify", "hash"},     {"verify", "total"},       {"admin", "move"},
-        {"admin", "total"},       {"delete", "move"},     {"delete", "total"},
+        {"admin", "total"},       {"delete", "move"},     {"delete", "total"},       {"maintain", "move"},
+        {"maintain", "total"},
     };
     for (size_t i = 0; i < N(stages); i++)
         sample_zero_histogram(s, "operation_duration_seconds", histogram_bounds, "direction", stages[i][0], "stage",
@@ -151,6 +160,7 @@ void samples_of_zeros(struct samples *s)
     of_ends(s, "verify", "");
     of_ends(s, "admin", "");
     of_ends(s, "delete", "");
+    of_ends(s, "maintain", "");
     of_movers(s);
     of_stages(s);
     of_durations(s);

@@ -46,6 +46,7 @@ static const struct field_desc request_args_table[] = {
     BOOL(remove_stale),
     BOOL(force),
     BOOL(even_kept),
+    BOOL(unsafe),
     FIELD(move_data, "move-data", FIELD_JSON),
     FIELD(wait, "wait", FIELD_JSON),
     INT(limit),

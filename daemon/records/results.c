@@ -43,6 +43,31 @@ static const struct field_desc mover_incremental_table[] = {
 static TABLE(mover_incremental, "incremental", .keep_text = false);
 #undef S
 
+NAMES(maintain_refusal, "", "owner", "unsupported", "busy");
+_Static_assert(COUNT(maintain_refusal_words) == REFUSALS, "each value has a word");
+
+#define S struct mover_maintenance
+static const struct field_desc mover_maintenance_table[] = {
+    THERE(there),
+    ENUM(refused, maintain_refusal, .about = "why nothing was done"),
+    STR(owner, .about = "of maintenance, in the repository"),
+    STR(hint),
+    NUMBER(quick_s, "quickSeconds", .unit = "s", .about = "interval, 0: disabled"),
+    NUMBER(full_s, "fullSeconds", .unit = "s"),
+    BOOL(full, ALWAYS),
+    FIELD(dry_run, "dryRun", FIELD_BOOL),
+    FIELD(seconds, "seconds", FIELD_REAL, .unit = "s"),
+    SIZE(freed, "freedBytes"),
+    SIZE(packs, "packBytes", .about = "before the run"),
+    SIZE(reclaimable, "reclaimableBytes", .about = "unneeded, and kept for now"),
+    SIZE(trapped, "trappedBytes", .about = "unneeded, in packs with needed contents"),
+    NUMBER(damaged, "damaged", .about = "contents that cannot be read"),
+    FIELD(back_from_ns, "backFromNs", FIELD_INT, .unit = "ns", .about = "when the first of them can be freed"),
+    FIELD(summary, "summary", FIELD_OBJECT, .about = "all numbers, as of maintenance --json"),
+};
+static TABLE(mover_maintenance, "maintenance", .keep_text = false);
+#undef S
+
 #define S struct mover_result
 static const struct field_desc mover_result_table[] = {
     THERE(there),
@@ -63,6 +88,7 @@ static const struct field_desc mover_result_table[] = {
     NUMBER(missing, "missing"),
     NUMBER(failed, "failed"),
     FIELD(failures, "failures", FIELD_STRUCTS, .of = &plugin_failure_fields),
+    STRUCT(maintenance, mover_maintenance),
 };
 TABLE(mover_result, "result", .keep_text = false);
 #undef S

@@ -34,6 +34,37 @@ struct mover_incremental {
     json_t *unknown;
 };
 
+/* Why a repository was not maintained, which is not a failure. */
+enum maintain_refusal {
+    REFUSED_NONE,
+    REFUSED_OWNER,       /* another client does that, or nobody */
+    REFUSED_UNSUPPORTED, /* snapferry cannot: no epochs, ... */
+    REFUSED_BUSY,        /* another run is under way */
+    REFUSALS
+};
+extern const struct enum_names maintain_refusal_names;
+static inline const char *maintain_refusal_name(enum maintain_refusal r)
+{
+    return enum_name(&maintain_refusal_names, (int)r);
+}
+
+/* Of maintenance. Bytes: -1 is not reported; those of a full run alone, but for `freed`. */
+struct mover_maintenance {
+    bool there;
+    enum maintain_refusal refused;
+    char *owner; /* of maintenance, "": nobody */
+    char *hint;
+    int64_t quick_s, full_s; /* intervals that the repository's parameters have, 0: disabled; -1: not reported */
+    bool full, dry_run;
+    double seconds;
+    int64_t freed, packs;     /* bytes in packs that were deleted; in all of them before */
+    int64_t reclaimable;      /* nothing needs them, they are kept for now */
+    int64_t trapped, damaged; /* bytes in packs with needed contents; contents that cannot be read */
+    int64_t back_from_ns;     /* when the first of them can be freed; 0: there are none */
+    json_t *summary;          /* all numbers, as `snapferry maintenance --json` prints them */
+    json_t *unknown;
+};
+
 /* Numbers: -1 is not reported. Whether there is a result at all: `there`. */
 struct mover_result {
     bool there;
@@ -49,6 +80,7 @@ struct mover_result {
     int64_t done, damaged, missing, failed; /* of a plugin's retention or verification: operations */
     char *plugin;
     struct list_of_structs failures; /* of struct plugin_failure */
+    struct mover_maintenance maintenance;
     json_t *unknown;
 };
 extern const struct fields mover_stage_fields;

@@ -12,7 +12,7 @@
 
 /* ---- words ---- */
 
-NAMES(op_kind, "", "backup", "restore", "verify", "admin", "delete");
+NAMES(op_kind, "", "backup", "restore", "verify", "admin", "delete", "maintain");
 NAMES(op_state, "", "Queued", "Snapshotting", "Exposing", "Starting", "Running", "Retrying", "Cancelling", "CleaningUp",
       "Completed", "PartiallyFailed", "Failed", "Canceled", "Skipped");
 NAMES(backup_state, "", "Queued", "Snapshotting", "Moving", "Finalizing", "Deleting", "Completed", "PartiallyFailed",
@@ -221,6 +221,17 @@ static const struct field_desc op_spent_table[] = {
 static TABLE(op_spent, "spent", .keep_text = false);
 #undef S
 
+#define S struct maintain_order
+static const struct field_desc maintain_order_table[] = {
+    FIELD(there, "", FIELD_BOOL, .flags = FIELD_THERE),
+    BOOL(full, ALWAYS),
+    BOOL(dry_run),
+    BOOL(unsafe, .about = "without safety delays"),
+    BOOL(scheduled, .about = "by the daemon itself"),
+};
+static TABLE(maintain_order, "maintain-order", .keep_text = false);
+#undef S
+
 #define S struct operation
 static const struct field_desc operation_table[] = {
     ENUM(kind, op_kind),
@@ -329,6 +340,7 @@ static const struct field_desc operation_table[] = {
     FIELD(aliases, "aliases", FIELD_OBJECT, .about = "of a check: snapshot id -> alias"),
     FIELD(snapshots, "snapshots", FIELD_JSON),
     FIELD(read_percent, "read_percent", FIELD_REAL, .unset = -1),
+    STRUCT(maintain, maintain_order),
     STR(deletes, .about = "the backup that goes"),
     BOOL(force),
     BOOL(even_kept),
@@ -585,6 +597,44 @@ static const struct field_desc job_failure_table[] = {
 static TABLE(job_failure, "job-failure", .keep_text = false);
 #undef S
 
+#define S struct maintain_cycle
+static const struct field_desc maintain_cycle_table[] = {
+    TIME(tried_ns, .about = "when the last one ended"),
+    TIME(good_ns, .about = "when the last one ended that did all"),
+    ENUM(outcome, outcome),
+    STR(operation),
+    STR(error),
+};
+static TABLE(maintain_cycle, "maintain-cycle", .keep_text = false);
+#undef S
+
+#define S struct maintain_memory
+static const struct field_desc maintain_memory_table[] = {
+    FIELD(there, "", FIELD_BOOL, .flags = FIELD_THERE),
+    TIME(since_ns, ALWAYS, .about = "since when this node looks after it"),
+    ENUM(refused, maintain_refusal, .about = "why this node does not maintain it"),
+    STR(owner),
+    STR(why),
+    STR(hint),
+    SECONDS(quick_s, .unset = -1, .about = "interval, 0: disabled"),
+    SECONDS(full_s, .unset = -1),
+    STRUCT(quick, maintain_cycle),
+    STRUCT(full, maintain_cycle),
+    BYTES(freed, .about = "by the last full run that did all; and so on, see maintenance"),
+    BYTES(packs),
+    BYTES(reclaimable),
+    BYTES(trapped),
+    TIME(back_from_ns),
+};
+static TABLE(maintain_memory, "maintain-memory", .keep_text = false);
+#undef S
+
+char *maintain_row_id(const char *repository, char out[MAINTAIN_ROW_MAX])
+{
+    snprintf(out, MAINTAIN_ROW_MAX, "[repository %s]", repository);
+    return out;
+}
+
 #define S struct job_run
 static const struct field_desc job_run_table[] = {
     STR(on_calendar),
@@ -595,6 +645,7 @@ static const struct field_desc job_run_table[] = {
     STR(last_backup, .about = "what its last run began"),
     STRUCT(failed, job_failure, .about = "its last start"),
     FIELD(missing, "missing", FIELD_ARRAY, .about = "volume and reason, of what its last start did not find"),
+    STRUCT(maintain, maintain_memory, .about = "of the row of a repository"),
 };
 TABLE(job_run, "job", .keep_text = false);
 #undef S

@@ -26,11 +26,11 @@ enum row_kind {
     ROW_OPERATION, /* one volume of a backup, or one restore, verify, admin, delete run */
     ROW_NATIVE,    /* a native snapshot on this node's storage; id = alias */
     ROW_VOLUME,    /* what is known of a volume; id = volume id */
-    ROW_JOB,       /* last runs of a job's schedule; id = job name */
+    ROW_JOB,       /* last runs of a job's schedule; id = job name; or of maintenance, see struct maintain_memory */
     ROW_KINDS
 };
 
-enum op_kind { KIND_NONE, KIND_BACKUP, KIND_RESTORE, KIND_VERIFY, KIND_ADMIN, KIND_DELETE, KINDS };
+enum op_kind { KIND_NONE, KIND_BACKUP, KIND_RESTORE, KIND_VERIFY, KIND_ADMIN, KIND_DELETE, KIND_MAINTAIN, KINDS };
 
 enum op_state {
     OP_NONE,
@@ -425,6 +425,13 @@ struct op_spent {
     json_t *unknown;
 };
 
+/* What a run of maintenance is to do. */
+struct maintain_order {
+    bool there, full, dry_run, unsafe;
+    bool scheduled; /* by the daemon itself */
+    json_t *unknown;
+};
+
 struct operation {
     ROW_HEAD;
     enum op_state state;
@@ -508,6 +515,8 @@ struct operation {
     json_t *aliases; /* of a check: snapshot id -> alias */
     json_t *snapshots;
     double read_percent; /* -1: not set */
+    /* maintain */
+    struct maintain_order maintain;
     /* delete */
     char *deletes;
     bool force, even_kept, begun;
@@ -705,6 +714,33 @@ struct job_failure {
     json_t *unknown;
 };
 
+/* The last run of one kind, quick or full; a full one is a quick one, too. */
+struct maintain_cycle {
+    int64_t tried_ns, good_ns; /* when the last one ended, and the last one that did all; 0: never */
+    enum outcome outcome;      /* of the last one; Skipped: it was refused */
+    char *operation, *error;   /* of the last one */
+    json_t *unknown;
+};
+
+/*
+ * What is known of the maintenance of a repository. It is part of a row of ROW_JOB whose id is "[repository NAME]",
+ * which is no job's name.
+ */
+struct maintain_memory {
+    bool there;
+    int64_t since_ns;              /* since when this node looks after it */
+    enum maintain_refusal refused; /* NONE: this node maintains it, or has not tried yet */
+    char *owner, *why, *hint;      /* why: it is not maintained from here */
+    int64_t quick_s, full_s;       /* intervals; 0: disabled; -1: not known yet */
+    struct maintain_cycle quick, full;
+    /* of the last full run that did all: as in struct mover_maintenance */
+    int64_t freed, packs, reclaimable, trapped, back_from_ns;
+    json_t *unknown;
+};
+#define MAINTAIN_ROW_MAX 160
+/* The id of its row. */
+char *maintain_row_id(const char *repository, char out[MAINTAIN_ROW_MAX]);
+
 struct job_run {
     ROW_HEAD;
     enum job_state state;
@@ -713,6 +749,7 @@ struct job_run {
     int64_t since_ns, last_planned_ns, last_run_ns;
     struct job_failure failed;
     json_t *missing; /* array of {"volume", "reason"} */
+    struct maintain_memory maintain;
     json_t *unknown;
 };
 

@@ -341,6 +341,11 @@ void engine_expire(struct engine *g, const struct request_args *req, engine_repl
     standin_reply(g, req, json_pack("{s:s}", "operation", "admin-2"), NULL, reply, arg);
 }
 
+void engine_maintain(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg)
+{
+    standin_reply(g, req, json_pack("{s:s}", "operation", "maintain-1"), NULL, reply, arg);
+}
+
 void engine_logs(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg)
 {
     standin_reply(g, req, json_pack("{s:b}", "fetched", 0), NULL, reply, arg);

@@ -3,6 +3,7 @@
 #ifndef SNAPFERRY_TESTS_UNIT_MODEL_RULES_H
 #define SNAPFERRY_TESTS_UNIT_MODEL_RULES_H
 
+#include "daemon/decide/maintain.h"
 #include "tests/unit/model.h"
 
 static bool is_of_backup(const char *operation, const char *backup)
@@ -328,6 +329,52 @@ static int rest_volume(const struct volume_row *v, void *arg)
 
 /* ---- counters ---- */
 
+/* ---- maintenance ---- */
+
+struct maintained {
+    unsigned ended;
+    char last[2][BOARD_ID_MAX]; /* quick, full; of repository main */
+    enum outcome outcome[2];
+};
+static int rest_maintained(const struct operation *op, void *arg)
+{
+    struct maintained *x = arg;
+    if (op->kind != KIND_MAINTAIN || op->maintain.dry_run)
+        return 0;
+    x->ended++;
+    snprintf(x->last[op->maintain.full], sizeof x->last[0], "%s", op->id);
+    x->outcome[op->maintain.full] = op->outcome;
+    if (op->state == OP_SKIPPED && !op->skip_reason[0])
+        violated("CF-41", "%s was refused and nobody knows why", op->id);
+    return 0;
+}
+
+static int add_maintained(const char *name, const json_t *labels, double value, void *arg)
+{
+    (void)labels;
+    if (!strcmp(name, "maintenance_total"))
+        *(double *)arg += value;
+    return 0;
+}
+
+/* What is known of a repository is what its last runs have said, and each was counted once (CF-37). */
+static void rest_maintenance(void)
+{
+    struct maintained x = {.ended = 0};
+    double counted = 0;
+    operation_each(m.records, NULL, rest_maintained, &x, NULL);
+    records_counters(m.records, add_maintained, &counted, NULL);
+    const struct maintain_memory *k = maintain_known(m.records, "main");
+    if (counted != x.ended)
+        violated("exactly once", "%g runs of maintenance were counted, %u ended", counted, x.ended);
+    for (unsigned full = 0; full < 2; full++) {
+        const struct maintain_cycle *c = !k ? NULL : full ? &k->full : &k->quick;
+        if (x.last[full][0] && (!c || strcmp(c->operation, x.last[full]) != 0 || c->outcome != x.outcome[full]))
+            violated("CF-37", "the last %s maintenance is %s, %s is remembered", full ? "full" : "quick", x.last[full],
+                     c ? c->operation : "nothing");
+    }
+}
+
 struct sums {
     double operations, backups;
 };
@@ -364,6 +411,7 @@ static void rules_at_rest(void)
     backup_each(m.records, NULL, rest_backup, NULL, NULL);
     volume_row_each(m.records, NULL, rest_volume, NULL, NULL);
     rest_counters();
+    rest_maintenance();
 }
 
 #endif

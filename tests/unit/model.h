@@ -134,6 +134,13 @@ static json_t *mover_result(const struct model_mover *v)
                                       "readable", !one_in(15), "kept", (int)one_in(6)));
         return with_use_of_list(v, json_pack("{s:s,s:i,s:i,s:i}", "snapshotID", id, "totalBytes", 1 << 20,
                                              "incrementalBytes", 4096, "uploadedBytes", 1024));
+    case KIND_MAINTAIN:
+        if (one_in(3))
+            return json_pack("{s:s,s:{s:s,s:s}}", "skip", "maintained by me@here", "maintenance", "refused",
+                             pick(2) ? "owner" : "busy", "owner", "me@here");
+        return json_pack("{s:{s:s,s:i,s:i,s:b,s:i,s:i,s:f}}", "maintenance", "owner", "us@here", "quickSeconds", 3600,
+                         "fullSeconds", (int)pick(2) * 86400, "full", 1, "freedBytes", 1 << 20, "reclaimableBytes",
+                         4096, "seconds", 1.5);
     case KIND_ADMIN:
         record_outcomes(operation_peek(m.records, v->id));
         return admin_result(jarr(v->job, "do") ? jarr(v->job, "do") : jarr(v->job, "records"));

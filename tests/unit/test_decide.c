@@ -12,6 +12,8 @@
  *
  * tests/README.md lists the commands.
  */
+#include "daemon/decide/maintain.h"
+
 #include "tests/unit/model-kept.h"
 #include "tests/unit/rows.h"
 #include "tests/unit/scenario-rows.h"
@@ -387,6 +389,60 @@ static void cmd_verify(void)
         show_error(&e);
 }
 
+/* maintain REPOSITORY [full] [dry-run] [unsafe] [scheduled]: a run */
+static void cmd_maintain(void)
+{
+    const struct maintain_order order = {.there = true,
+                                         .full = has_word("full"),
+                                         .dry_run = has_word("dry-run"),
+                                         .unsafe = has_word("unsafe"),
+                                         .scheduled = has_word("scheduled")};
+    struct err e = ERR_INIT;
+    char id[512];
+    if (maintain_submit(&m.d, word(1), &order, id, &e) < 0)
+        show_error(&e);
+}
+
+/* looked-after REPOSITORY: this node begins to look after it */
+static void cmd_looked_after(void)
+{
+    struct err e = ERR_INIT;
+    if (maintain_begin(&m.d, word(1), &e) < 0)
+        show_error(&e);
+}
+
+static void show_when(const char *what, int64_t ns)
+{
+    if (ns && ns != INT64_MAX)
+        out_line("%s @%llds", what, (long long)((ns - EPOCH_NS) / NS_PER_S));
+}
+
+/* maintenance REPOSITORY [JOB=1h]...: when it is due, and whether a run waits for a job that starts so much later */
+static void cmd_maintenance(void)
+{
+    static const char *const standings[] = {"off", "not tried yet", "ours", "others'"};
+    const struct cfg_repository *r = cfg_repository(m.cfg[m.cfg_now], word(1));
+    struct job_view views[4] = {{.name = ""}};
+    struct jobs_now jobs = {views, 0};
+    struct maintain_times t;
+    maintain_times(m.cfg[m.cfg_now], r, maintain_known(m.records, word(1)), m.now, &t);
+    out_line("maintenance is %s", standings[t.standing]);
+    show_when("next quick run", t.quick_ns);
+    show_when("next full run", t.full_ns);
+    show_when("quick runs are overdue since", t.quick_late_ns);
+    show_when("full runs are overdue since", t.full_late_ns);
+    for (unsigned i = 2; i < cmd.n && jobs.n < 4; i++) {
+        char *at = strchr(cmd.word[i], '=');
+        *at++ = '\0';
+        views[jobs.n++] = (struct job_view){.name = cmd.word[i], .next_ns = m.now + duration(at)};
+    }
+    if (jobs.n)
+        out_line("a run that is due %s",
+                 maintain_gives_way(m.cfg[m.cfg_now], word(1), &jobs, t.quick_ns < m.now ? t.quick_ns : m.now, m.now)
+                     ? "waits for the job"
+                     : "begins");
+}
+
 /* check REPOSITORY SNAPSHOT=ALIAS ... */
 static void cmd_check(void)
 {
@@ -674,6 +730,9 @@ static const struct {
     {"admin", cmd_admin},
     {"verify", cmd_verify},
     {"check", cmd_check},
+    {"maintain", cmd_maintain},
+    {"looked-after", cmd_looked_after},
+    {"maintenance", cmd_maintenance},
     {"end", cmd_end},
     {"fail", cmd_fail},
     {"ready", cmd_ready},

@@ -497,7 +497,7 @@ static void repositories_and_jobs_are_answered_from_counters(void **state)
     struct mover_report end = {.outcome = MOVER_OK, .result = result}, good = {.outcome = MOVER_OK, .result = sound},
                         bad = {.outcome = MOVER_FAILED, .result = damaged};
     unknown = first_of(&x, "repositories");
-    assert_int_equal(json_object_size(unknown), 2); /* name, path */
+    assert_int_equal(json_object_size(unknown), 3); /* name, path, maintenance */
     json_t *job = first_of(&x, "jobs");
     assert_null(json_object_get(job, "last_result"));
     json_decref(job);

@@ -287,13 +287,35 @@ static void play_retry(void)
     retries_played += rc == 0;
 }
 
+static int count_maintenance(const struct operation *op, void *arg)
+{
+    *(unsigned *)arg += op->kind == KIND_MAINTAIN;
+    return 0;
+}
+
+static void play_maintain(void)
+{
+    const struct operation_filter live = {.live = true};
+    const struct maintain_order order = {.there = true, .full = pick(2), .dry_run = one_in(5), .scheduled = pick(2)};
+    unsigned running = 0;
+    char id[512] = "";
+    struct err e = ERR_INIT;
+    operation_each(m.records, &live, count_maintenance, &running, NULL);
+    const int rc = maintain_submit(&m.d, "main", &order, id, &e);
+    trace("maintain: %s", rc < 0 ? e.msg : id);
+    if (running && rc == 0)
+        violated("CF-35", "maintenance %s is begun beside another one", id);
+}
+
 static void play_admin(void)
 {
     CLEANUP(operation_clear) struct operation op;
     char id[512];
     struct err e = ERR_INIT;
     operation_init(&op);
-    if (pick(2)) {
+    if (one_in(3)) {
+        play_maintain();
+    } else if (pick(2)) {
         op.does = json_pack("[{s:s}]", "verb", "expire");
         admin_add(&m.d, KIND_ADMIN, "admin-expire", "main", &op, NULL, id, &e);
     } else {
@@ -708,7 +730,9 @@ static const struct row_of_cells table[] = {
     {KIND_VERIFY, OP_QUEUED, "lcR"},         {KIND_VERIFY, OP_STARTING, "lcrfR"},
     {KIND_VERIFY, OP_RUNNING, "lcofR"},      {KIND_VERIFY, OP_RETRYING, "lcR"},
     {KIND_VERIFY, OP_CANCELLING, "lofR"},    {KIND_DELETE, OP_QUEUED, "lcR"},
-    {KIND_DELETE, OP_RUNNING, "lcwWR"},
+    {KIND_DELETE, OP_RUNNING, "lcwWR"},      {KIND_MAINTAIN, OP_QUEUED, "lcR"},
+    {KIND_MAINTAIN, OP_STARTING, "lcrfR"},   {KIND_MAINTAIN, OP_RUNNING, "lcofR"},
+    {KIND_MAINTAIN, OP_RETRYING, "lcR"},     {KIND_MAINTAIN, OP_CANCELLING, "lofR"},
 };
 
 static void every_cell_is_reached(void **state)
