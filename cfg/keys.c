@@ -363,8 +363,8 @@ const struct key key_table[] = {
       "s3: yes: the bucket is part of the host name (BUCKET.HOST), no: of the path."},
      REPOSITORY(virtual_host), V_YESNO, ANY, NULL},
     {{"driver", "storage-class", "name", "",
-      "Driver: reflink, device, lvm-thin, lvm, zfs, nbd, plugin:NAME; rbd is reserved and not implemented in this "
-      "build; required."},
+      "Driver: reflink, device, lvm-thin, lvm, zfs, nbd, qemu, plugin:NAME; rbd is reserved and not implemented in "
+      "this build; required."},
      CLASS(driver), V_DRIVER, ANY, NULL},
     {{"match", "storage-class", "list of patterns", "",
       "Patterns of the volumes of this class, or of what their storage says of them (vg:GROUP, pool:GROUP/POOL, "
@@ -372,7 +372,7 @@ const struct key key_table[] = {
      CLASS(match), V_PATTERNS, ANY, NULL},
     {{"target", "storage-class", "text", "",
       "Directory (reflink), thin pool (lvm-thin: GROUP/POOL), volume group (lvm), or pool or dataset (zfs: POOL/PATH) "
-      "in which intermediate and restored volumes are created."},
+      "in which intermediate and restored volumes are created; directory of fleecing images (qemu, required)."},
      CLASS(target), V_TEXT, ANY, NULL},
     {{"only-on-node", "storage-class", "list", "",
       "Patterns of the names of nodes on which the class is used; !PATTERN excludes."},

@@ -328,6 +328,9 @@ static void check_class_word(struct cfg *c, const struct section *s, const struc
     if (!strcmp(driver, "nbd") && strncmp(word, "nbd+unix:///", 12) != 0 && strncmp(word, "nbd://", 6) != 0)
         complain_value(c, CFG_ERROR, s, v, "nbd+unix:///EXPORT?socket=PATH or nbd://HOST:PORT/EXPORT",
                        "match: volumes of driver nbd are addresses of exports, not \"%s\"", word);
+    if (!strcmp(driver, "qemu") && strncmp(word, "qemu:///", 8) != 0)
+        complain_value(c, CFG_ERROR, s, v, "qemu:///PATH/OF/QMP.sock/NODE",
+                       "match: volumes of driver qemu are drives of machines, not \"%s\"", word);
     if (!names_paths(driver) || *word == '/' || label_known(driver, word))
         return;
     if (is_lvm(driver))

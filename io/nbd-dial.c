@@ -139,8 +139,8 @@ static int handshake_error(const struct nbd_lib *lib, const char *name, struct e
     return err_plain(e, ERR_SOURCE, EPROTO, "the NBD server of %s does not open it: %s", name, text);
 }
 
-static int drive_until(const struct nbd_lib *lib, struct nbd_handle *h, bool (*done)(void *), void *arg,
-                       const char *name, struct err *e)
+int nbd_drive_until(const struct nbd_lib *lib, struct nbd_handle *h, bool (*done)(void *), void *arg, const char *name,
+                    struct err *e)
 {
     const int64_t deadline = mono_ns() + NBD_HANDSHAKE_S * NS_PER_S;
     while (!done(arg)) {
@@ -164,8 +164,8 @@ static bool is_negotiated(void *arg)
     return n->lib->aio_is_ready(n->h) > 0 || n->lib->aio_is_negotiating(n->h) > 0;
 }
 
-int nbd_handshake(const struct nbd_lib *lib, struct nbd_handle **ret, int fd, const struct nbd_uri *u, bool opt,
-                  const char *name, struct err *e)
+int nbd_handshake(const struct nbd_lib *lib, struct nbd_handle **ret, int fd, const struct nbd_uri *u,
+                  const char *context, const char *name, struct err *e)
 {
     struct nbd_handle *h = lib->create();
     if (!h) {
@@ -173,10 +173,13 @@ int nbd_handshake(const struct nbd_lib *lib, struct nbd_handle **ret, int fd, co
         return err_nomem(e);
     }
     int rc = 0;
+    const bool opt = !context;
     const char *export = opt ? "" : u->export;
     if (lib->set_export_name(h, export) < 0 || (opt && lib->set_opt_mode(h, true) < 0) ||
         lib->set_pread_initialize(h, false) < 0 ||
-        (!opt && lib->add_meta_context(h, LIBNBD_CONTEXT_BASE_ALLOCATION) < 0)) {
+        (u->no_extents && !opt && strcmp(context, LIBNBD_CONTEXT_BASE_ALLOCATION) == 0
+             ? lib->set_request_structured_replies(h, false) < 0
+             : !opt && lib->add_meta_context(h, context) < 0)) {
         close(fd);
         rc = handshake_error(lib, name, e);
     } else if (lib->aio_connect_socket(h, fd) < 0) { /* has taken the descriptor */
@@ -184,7 +187,7 @@ int nbd_handshake(const struct nbd_lib *lib, struct nbd_handle **ret, int fd, co
     }
     struct negotiation n = {lib, h};
     if (rc == 0)
-        rc = drive_until(lib, h, is_negotiated, &n, name, e);
+        rc = nbd_drive_until(lib, h, is_negotiated, &n, name, e);
     if (rc == 0 && !opt && lib->aio_is_ready(h) <= 0)
         rc = err_plain(e, ERR_SOURCE, EPROTO, "the NBD server of %s has not opened it", name);
     if (rc < 0)
@@ -271,7 +274,7 @@ static int open_question(const struct nbd_lib **lib, struct nbd_handle **h, cons
     if (!(*lib = nbd_lib(e)))
         return -ENOTSUP;
     int rc = nbd_dial(u, &fd, e);
-    return rc < 0 ? rc : nbd_handshake(*lib, h, fd, u, true, name, e);
+    return rc < 0 ? rc : nbd_handshake(*lib, h, fd, u, NULL, name, e);
 }
 
 /* Servers log a connection that ends without a word. */
@@ -296,7 +299,7 @@ int nbd_each_export(const struct nbd_uri *u, nbd_export_fn *fn, void *arg, struc
                           (nbd_completion_callback){.callback = question_ended, .user_data = &x}) < 0)
         rc = handshake_error(lib, name, e);
     if (rc == 0)
-        rc = drive_until(lib, h, has_ended, &x, name, e);
+        rc = nbd_drive_until(lib, h, has_ended, &x, name, e);
     close_question(lib, h);
     if (rc == 0 && x.error)
         rc = x.error == -ENOMEM
@@ -328,7 +331,7 @@ int nbd_export_facts(const struct nbd_uri *u, struct nbd_facts *ret, struct err 
          lib->aio_opt_info(h, (nbd_completion_callback){.callback = question_ended, .user_data = &x}) < 0))
         rc = handshake_error(lib, name, e);
     else if (lib->aio_is_negotiating(h) > 0 || !x.ended)
-        rc = lib->aio_is_ready(h) > 0 ? 0 : drive_until(lib, h, has_ended, &x, name, e);
+        rc = lib->aio_is_ready(h) > 0 ? 0 : nbd_drive_until(lib, h, has_ended, &x, name, e);
     if (rc == 0 && x.error == ENOENT)
         rc = err_plain(e, ERR_NOT_FOUND, ENOENT, "the NBD server has no export %s", name);
     else if (rc == 0 && x.error)

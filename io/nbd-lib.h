@@ -20,6 +20,7 @@
     X(set_export_name)                                                                                                 \
     X(add_meta_context)                                                                                                \
     X(set_opt_mode)                                                                                                    \
+    X(set_request_structured_replies)                                                                                  \
     X(set_pread_initialize)                                                                                            \
     X(get_size)                                                                                                        \
     X(get_block_size)                                                                                                  \

@@ -17,6 +17,9 @@
 #define EXTENT_SPAN ((uint64_t)1 << 30) /* asked for at once */
 #define EXTENTS_MAX 65536u
 #define POLL_MS 1000
+/* extents=no: QEMU before 8.2 reads what a guest has overwritten from the wrong place if a read of a snapshot reaches
+ * from there into what was not (hbitmap_status()). Its clusters there are this long, or longer. */
+#define CLUSTER 65536u
 
 struct nbd_link {
     const struct nbd_lib *lib;
@@ -27,6 +30,7 @@ struct nbd_link {
     int64_t stall_ns;
     pthread_t thread;
     bool started;
+    bool one_cluster; /* no read goes beyond a multiple of max_block */
 
     pthread_mutex_t mu;
     pthread_cond_t cv;
@@ -213,6 +217,12 @@ void nbd_link_read(struct nbd_link *l, struct nbd_read *q)
         link_wake(l);
 }
 
+size_t nbd_link_fit(const struct nbd_link *l, uint64_t pos, size_t len)
+{
+    const size_t most = l->facts.max_block - (l->one_cluster ? (size_t)(pos % l->facts.max_block) : 0);
+    return len < most ? len : most;
+}
+
 struct waiter {
     pthread_mutex_t mu;
     pthread_cond_t cv;
@@ -237,7 +247,7 @@ int64_t nbd_link_pread(struct nbd_link *l, void *buf, size_t len, uint64_t pos)
     if (len > l->facts.size - pos)
         len = (size_t)(l->facts.size - pos);
     for (size_t at = 0; at < len;) {
-        const size_t n = len - at < l->facts.max_block ? len - at : l->facts.max_block;
+        const size_t n = nbd_link_fit(l, pos + at, len - at);
         struct waiter w = {.mu = PTHREAD_MUTEX_INITIALIZER, .cv = PTHREAD_COND_INITIALIZER};
         struct nbd_read q = {.buf = (uint8_t *)buf + at, .len = n, .pos = pos + at, .done = waited_for, .arg = &w};
         nbd_link_read(l, &q);
@@ -452,9 +462,13 @@ int nbd_link_open(struct nbd_link **ret, int fd, const struct nbd_uri *u, unsign
     pthread_mutex_init(&l->map_mu, NULL);
     pthread_cond_init(&l->cv, NULL);
     l->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    int rc = nbd_handshake(lib, &l->h, fd, u, false, l->name, e);
+    int rc = nbd_handshake(lib, &l->h, fd, u, LIBNBD_CONTEXT_BASE_ALLOCATION, l->name, e);
     if (rc == 0)
         rc = nbd_facts_of(lib, l->h, l->name, &l->facts, e);
+    if (rc == 0 && u->no_extents) {
+        l->one_cluster = true;
+        l->facts.max_block = CLUSTER < l->facts.max_block ? CLUSTER : l->facts.max_block;
+    }
     if (rc == 0 && l->wake < 0)
         rc = err_set(e, ERR_GENERIC, errno, "cannot create an event counter");
     if (rc == 0) {

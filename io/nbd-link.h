@@ -46,7 +46,7 @@ const struct nbd_facts *nbd_link_facts(const struct nbd_link *l);
  * (all that was asked for) or a negative errno. */
 struct nbd_read {
     void *buf;
-    size_t len; /* at most max_block */
+    size_t len; /* of nbd_link_fit() */
     uint64_t pos;
     void (*done)(struct nbd_read *q, int64_t res);
     void *arg;
@@ -60,6 +60,8 @@ struct nbd_read {
     bool broken; /* it sent the same twice, or in too many pieces */
 };
 void nbd_link_read(struct nbd_link *l, struct nbd_read *q);
+/* How much of a range one read may ask for. */
+size_t nbd_link_fit(const struct nbd_link *l, uint64_t pos, size_t len);
 /* The same, and waits. Any length; short only at the end of the export. Negative errno. */
 int64_t nbd_link_pread(struct nbd_link *l, void *buf, size_t len, uint64_t pos);
 
@@ -78,5 +80,11 @@ typedef int nbd_export_fn(const char *name, void *arg);
 int nbd_each_export(const struct nbd_uri *u, nbd_export_fn *fn, void *arg, struct err *e);
 /* Asks for the size of an export without opening it. */
 int nbd_export_facts(const struct nbd_uri *u, struct nbd_facts *ret, struct err *e);
+/* Calls fn for each extent of the export that has a flag of `mask` in the metadata context ("qemu:dirty-bitmap:NAME":
+ * flag 1 is dirty), in order. A value other than 0 ends the walk and is returned. *size: of the export. ERR_SOURCE: it
+ * has no such context, or what it answers leaves something out. */
+typedef int nbd_flagged_fn(uint64_t start, uint64_t len, void *arg);
+int nbd_each_flagged(const struct nbd_uri *u, const char *context, uint32_t mask, nbd_flagged_fn *fn, void *arg,
+                     uint64_t *size, struct err *e);
 
 #endif

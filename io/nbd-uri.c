@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define EXTENTS_NO "&extents=no"
 #define SCHEME_TCP "nbd://"
 #define SCHEME_UNIX "nbd+unix://"
 #define PORT_DEFAULT "10809"
@@ -67,9 +68,11 @@ static const char *parse_unix(struct nbd_uri *u, const char *query)
     if (!query || !begins(query, "socket="))
         return "there is no ?socket=PATH";
     query += strlen("socket=");
-    if (strchr(query, '&'))
-        return "only the parameter socket is known";
-    const char *wrong = unescape(u->socket, sizeof u->socket, query, query + strlen(query));
+    const char *end = strchrnul(query, '&');
+    u->no_extents = strcmp(end, EXTENTS_NO) == 0;
+    if (*end && !u->no_extents)
+        return "only the parameters socket and then extents=no are known";
+    const char *wrong = unescape(u->socket, sizeof u->socket, query, end);
     return wrong ? wrong : u->socket[0] != '/' ? "the path of the socket is not absolute" : NULL;
 }
 
@@ -162,6 +165,7 @@ void nbd_uri_text(const struct nbd_uri *u, char out[NBD_URI_MAX])
     n = escape(out, n, u->export, NULL);
     if (u->socket[0]) {
         n += (size_t)snprintf(out + n, NBD_URI_MAX - n, "?socket=");
-        escape(out, n, u->socket, "/");
+        n = escape(out, n, u->socket, "/");
+        snprintf(out + n, NBD_URI_MAX - n, "%s", u->no_extents ? EXTENTS_NO : "");
     }
 }

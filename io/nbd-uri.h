@@ -2,10 +2,11 @@
 /*
  * nbd-uri.h - addresses of NBD exports
  *
- *     nbd+unix:///EXPORT?socket=PATH
+ *     nbd+unix:///EXPORT?socket=PATH[&extents=no]
  *     nbd://HOST[:PORT]/EXPORT
  *
- * as in https://github.com/NetworkBlockDevice/nbd/blob/master/doc/uri.md; %XX stands for a byte. TLS (nbds) is refused.
+ * extents=no is ours: what the server declares to be zeros is not relied upon. The rest as in
+ * https://github.com/NetworkBlockDevice/nbd/blob/master/doc/uri.md; %XX stands for a byte. TLS (nbds) is refused.
  */
 #ifndef SNAPFERRY_IO_NBD_URI_H
 #define SNAPFERRY_IO_NBD_URI_H
@@ -23,6 +24,7 @@ struct nbd_uri {
     char host[256];   /* name or address, without brackets */
     char port[6];     /* decimal */
     char export[NBD_EXPORT_MAX];
+    bool no_extents; /* neither extents nor structured replies, in which a server leaves out what it takes for zeros */
 };
 
 /* Whether the text begins as an address of NBD of any kind, also of one that is refused. Such a text is never a path of

@@ -103,7 +103,7 @@ static void nbd_begin_read(struct reader *r, struct piece *p)
     p->reader = r;
     p->nbd = (struct nbd_read){
         .buf = r->mem + p->v % r->ring + p->got,
-        .len = (size_t)min64(p->len - p->got, nbd_link_facts(r->nbd)->max_block),
+        .len = nbd_link_fit(r->nbd, p->pos + p->got, p->len - p->got),
         .pos = p->pos + p->got,
         .done = nbd_read_done,
         .arg = p,

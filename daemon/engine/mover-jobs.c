@@ -37,6 +37,9 @@ static json_t *backup_job(struct engine *g, const struct operation *op)
                   op->own->name, "driver", op->own->driver, "crash_consistent", n->crash_consistent, "mechanism",
                   enum_name(&exposed_as_names, (int)x.as), "block", v->block, "size", (json_int_t)x.size, "native",
                   "alias", op->native, "created_ns", (json_int_t)op->snapshot_ns, "handle", n->handle);
+    /* Read over a socket, by another name than the volume's: the mover negotiates. */
+    if (source && !strncmp(x.path, "nbd+unix:", 9) && strcmp(x.path, v->name) != 0)
+        jset_str(source, "address", x.path);
     /* What was read is what the native snapshot has: a later backup may be based on it. */
     if (source && policy->changed_blocks && policy->backup_read_only && n->change_id[0])
         jset_str(source, "change_id", n->change_id);

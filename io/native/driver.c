@@ -6,7 +6,7 @@
 #include <string.h>
 
 static const struct driver *const drivers[] = {&driver_reflink, &driver_device, &driver_lvm_thin, &driver_lvm,
-                                               &driver_zfs,     &driver_nbd,    &driver_plugin};
+                                               &driver_zfs,     &driver_nbd,    &driver_qemu,     &driver_plugin};
 #define PLUGIN_PREFIX "plugin:"
 
 const struct driver *driver_at(unsigned i)

@@ -28,7 +28,7 @@
 /* A [storage-class] as passed to a driver; strings and arrays are borrowed. */
 struct driver_class {
     const char *name;   /* of the section */
-    const char *driver; /* "reflink", "device", "lvm-thin", "lvm", "zfs", "nbd", "plugin:NAME" */
+    const char *driver; /* "reflink", "device", "lvm-thin", "lvm", "zfs", "nbd", "qemu", "plugin:NAME" */
     /* Patterns of volume names (fnmatch with FNM_PATHNAME) and of labels (KIND:PATTERN); NULL-terminated; may be empty.
      */
     const char *const *match;
@@ -335,6 +335,6 @@ void alias_new(char ret[ALIAS_LEN + 1]);
 bool alias_valid(const char *s);
 
 extern const struct driver driver_reflink, driver_device, driver_lvm_thin, driver_lvm, driver_zfs, driver_nbd,
-    driver_plugin;
+    driver_qemu, driver_plugin;
 
 #endif

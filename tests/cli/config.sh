@@ -39,6 +39,12 @@ cp examples/snapferry.ini "$WORK/nbd/" && cp examples/nbd.ini "$WORK/nbd/conf.d/
 "$SNAPFERRY" check-config --config-dir "$WORK/nbd" >"$WORK/out" 2>&1
 same "the example of NBD has no errors" "$(grep ' error: ' "$WORK/out")" ""
 check "and has its key" grep -q "point-in-time  *yes" "$WORK/out"
+mkdir -p "$WORK/qemu/conf.d" "$WORK/fleecing"
+cp examples/snapferry.ini "$WORK/qemu/" &&
+    sed "s#/var/lib/fleecing#$WORK/fleecing#" examples/qemu.ini >"$WORK/qemu/conf.d/qemu.ini"
+"$SNAPFERRY" check-config --config-dir "$WORK/qemu" >"$WORK/out" 2>&1
+same "the example of QEMU has no errors" "$(grep ' error: ' "$WORK/out")" ""
+check "and was read" grep -qE 'match +qemu:///run/vm' "$WORK/out"
 COLUMNS=80 conf >"$WORK/out" 2>&1
 check "no escape sequences but on a terminal" sh -c "! grep -q \$'\033' $WORK/out"
 same "80 columns are enough" "$(awk 'length > 80 && !/\// { n++ } END { print n + 0 }' "$WORK/out")" 0

@@ -17,7 +17,7 @@ static void test_registry(void **state)
         assert_true(strlen(driver_at(n)->text) > 10);
         assert_false(driver_known_elsewhere(driver_at(n)->name));
     }
-    assert_int_equal(n, 7);
+    assert_int_equal(n, 8);
     assert_null(driver_at(n + 7));
     assert_ptr_equal(driver_by_name("reflink"), &driver_reflink);
     assert_ptr_equal(driver_by_name("device"), &driver_device);
@@ -25,6 +25,7 @@ static void test_registry(void **state)
     assert_ptr_equal(driver_by_name("lvm"), &driver_lvm);
     assert_ptr_equal(driver_by_name("zfs"), &driver_zfs);
     assert_ptr_equal(driver_by_name("nbd"), &driver_nbd);
+    assert_ptr_equal(driver_by_name("qemu"), &driver_qemu);
     assert_ptr_equal(driver_by_name("plugin:nas"), &driver_plugin);
     assert_null(driver_by_name("plugin:"));
     assert_null(driver_by_name("plugin"));

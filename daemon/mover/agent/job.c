@@ -190,6 +190,8 @@ static int backup_members(struct job *j, struct err *e)
     if (rc == 0)
         rc = member_file_name(source, "name", &j->source_name, e);
     if (rc == 0)
+        rc = member_text(source, "address", false, TEXT_MAX, &j->source_address, e);
+    if (rc == 0)
         rc = member_text(source, "id", false, TEXT_MAX, &unused, e);
     if (rc == 0)
         rc = member_number(source, "size", -1, INT64_MAX, -1, &j->source_size, e);

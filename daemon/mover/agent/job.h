@@ -44,7 +44,8 @@ struct job {
     const char *as, *splitter, *compression, *description; /* NULL: default */
     const json_t *source;
     const char *source_name;
-    int64_t source_size; /* -1: not told */
+    const char *source_address; /* of the NBD export that it is read from; NULL: its name is one, or it is none */
+    int64_t source_size;        /* -1: not told */
     json_t *tags;
     json_t *record; /* provisional record of its backup; NULL: none */
     bool map_bad, full;

@@ -218,7 +218,7 @@ int run_backup(struct run_context *x, struct repo *r, struct err *e)
     if (fd < 0)
         return err_set(e, ERR_GENERIC, errno, "cannot duplicate the source's descriptor");
     CLEANUP(source_freep) struct source *src = NULL;
-    rc = source_from_fd(&src, fd, j->source_name, b.as.path, e);
+    rc = source_from_fd(&src, fd, j->source_address ? j->source_address : j->source_name, b.as.path, e);
     if (rc == 0)
         rc = check_source(j, src, e);
     if (rc < 0)
