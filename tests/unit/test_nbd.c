@@ -10,6 +10,7 @@ static void addresses(void **state)
 {
     (void)state;
     static const char *const good[][2] = {
+        {"nbd+unix:///x?socket=/%73&extents=no", "nbd+unix:///x?socket=/s&extents=no"},
         {"nbd+unix:///vda?socket=/run/vm/a.sock", "nbd+unix:///vda?socket=/run/vm/a.sock"},
         {"nbd+unix:///?socket=/a", "nbd+unix:///?socket=/a"},
         {"nbd+unix:///a/b%20c?socket=/s%3F", "nbd+unix:///a%2Fb%20c?socket=/s%3F"},
@@ -33,6 +34,9 @@ static void addresses(void **state)
         "nbd+unix:///x?socket=relative",
         "nbd+unix:///x?other=/s",
         "nbd+unix:///x?socket=/s&tls=1",
+        "nbd+unix:///x?socket=/s&extents=yes",
+        "nbd+unix:///x?socket=/s&extents=no&tls=1",
+        "nbd+unix:///x?extents=no&socket=/s",
         "nbd+unix:///x%0a?socket=/s",
         "nbd+unix:///x%00?socket=/s",
         "nbd+unix:///x%4?socket=/s",
