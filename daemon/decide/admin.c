@@ -18,8 +18,9 @@
 #define RECORD_RETRY_MAX_S 3600
 #define MAINTAIN_MEMORY (INT64_C(96) << 20) /* of buffers, and of index pages: 256 MiB with what the program needs */
 #define MAINTAIN_MEMORY_MAX (INT64_C(256) << 20)
-#define GATHER_S 2    /* that a question waits for others while backups are under way */
-#define GATHER_MAX 64 /* snapshots that it then is about */
+#define CANCELED_WAIT_S 5 /* of a canceled backup for its record */
+#define GATHER_S 2        /* that a question waits for others while backups are under way */
+#define GATHER_MAX 64     /* snapshots that it then is about */
 
 const json_t *admin_answer(const struct operation *op, unsigned i)
 {
@@ -145,6 +146,24 @@ static void recorder_tried(struct decide *d, struct operation *op)
         decide_look_at(d, ROW_BACKUP, op->records.v[i]);
 }
 
+/* A canceled backup does not wait for a repository that hangs: what is not written by then stays owed. */
+static void record_hangs(struct decide *d, struct operation *op)
+{
+    if (!op->records.n || op->tried)
+        return;
+    if (op->wake_ns && op->wake_ns <= decide_now(d)) {
+        op->wake_ns = 0;
+        recorder_tried(d, op);
+    }
+    for (unsigned i = 0; !op->tried && !op->wake_ns && i < op->records.n; i++) {
+        const struct backup *b = backup_peek(d->records, op->records.v[i]);
+        if (!b || !b->cancel)
+            continue;
+        op->wake_ns = decide_now(d) + CANCELED_WAIT_S * NS_PER_S;
+        operation_write(d, op);
+    }
+}
+
 static void end(struct decide *d, struct operation *op)
 {
     if (has_mover(d, op->id) || !evidence_noted(d, op))
@@ -217,6 +236,7 @@ void decide_admin(struct decide *d, struct operation *op)
         break;
     case OP_RUNNING:
     case OP_CANCELLING:
+        record_hangs(d, op);
         operation_adopt(d, op); /* the same for all movers */
         break;
     case OP_RETRYING:

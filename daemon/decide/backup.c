@@ -361,9 +361,11 @@ static void decide_outcome(struct decide *d, struct backup *b, const struct run_
 static void finalize(struct decide *d, struct backup *b)
 {
     if (b->outcome != OUTCOME_NONE) {
-        /* Who cancels does not wait for a repository that hangs: what could not be written stays owed. */
-        if (!b->cancel && backup_record_waits(d, b))
+        if (backup_record_waits(d, b)) {
+            if (b->cancel)
+                backup_record_hurry(d, b);
             return;
+        }
         if (!b->disproved)
             end(d, b);
         if (backup_state_terminal(b->state) || !backup_record_again(d, b))

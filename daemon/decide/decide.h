@@ -594,6 +594,8 @@ bool backup_record(struct decide *d, struct backup *b, const json_t *into);
 bool backup_record_again(struct decide *d, struct backup *b);
 /* The first try has not ended yet. */
 bool backup_record_waits(struct decide *d, const struct backup *b);
+/* It was canceled: what writes its record is looked at, so that it does not wait for long. */
+void backup_record_hurry(struct decide *d, const struct backup *b);
 /* A mover is about to write it. */
 bool backup_record_runs(struct decide *d, const struct backup *b);
 /* It is to be deleted: nobody writes its record any more; whether that has happened. */

@@ -211,6 +211,13 @@ bool backup_record_waits(struct decide *d, const struct backup *b)
     return false;
 }
 
+void backup_record_hurry(struct decide *d, const struct backup *b)
+{
+    const char *name;
+    json_t *id;
+    json_object_foreach(b->recorders, name, id) decide_look_at(d, ROW_OPERATION, json_string_value(id));
+}
+
 /* Takes the backup out of an operation that has not begun; what has none left is canceled. */
 static void recorder_leave(struct decide *d, const char *id, const struct backup *b)
 {
