@@ -332,7 +332,7 @@ bench-instructions: $(BUILD)/perf/count_kernels
 .PHONY: demo
 demo:
 	@tests/deps.sh
-	+@$(MAKE) --no-print-directory -s $(PARALLEL) all
+	+@$(MAKE) --no-print-directory -s $(PARALLEL) all $(BUILD)/tests/tools/age_repository
 	@SNAPFERRY=$(BUILD)/snapferry tests/demo.sh
 
 # Man pages are written in POD.

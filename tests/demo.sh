@@ -3,7 +3,7 @@
 # make demo: the main job on a real block device. A loop device with an ext4 file system full of this machine's own
 # files is backed up, changed, backed up again, listed, verified, restored to a second device and compared. Then the
 # daemon does the same on its own terms: native snapshots of image files by a job, restored from either place, and a
-# second run that reads only what changed.
+# second run that reads only what changed. At last the space of a deleted backup comes back by maintenance.
 set -euo pipefail
 SNAPFERRY=${SNAPFERRY:-build/snapferry}
 if [ "$(id -u)" -ne 0 ]; then
@@ -130,5 +130,24 @@ done
 ask restore "$last/$DIR/vm/db.img" "$DIR/db.second" --from repository --wait
 run cmp "$DIR/vm/db.img" "$DIR/db.second"
 
-say "Done: what was restored is what was backed up." \
+say "10. A backup is deleted, and its space comes back"
+kill "$daemon_pid" && wait "$daemon_pid" 2>/dev/null || true
+daemon_pid=
+head -c 200M /dev/urandom >"$DIR/old.img"
+sf backup "$DIR/old.img" --as demo@node:/old --quiet
+sf snapshot delete latest --as demo@node:/old --force
+sf repo usage
+before=$(du -sm "$DIR/repo" | cut -f1)
+echo "Maintenance runs once a day while backups go on, and frees it in the third run. Nobody waits for three days here:"
+echo "a tool of the tests makes everything in the repository 25 hours older before each run."
+for _ in 1 2 3; do
+    run "$(dirname "$SNAPFERRY")/tests/tools/age_repository" "$DIR/repo" "$DIR/password" 25
+    sf maintenance --full
+done
+after=$(du -sm "$DIR/repo" | cut -f1)
+echo "the repository occupied $before MiB, and $after MiB now"
+[ "$after" -lt $((before - 190)) ] || { echo "the space did not come back" >&2; exit 1; }
+sf verify
+
+say "Done: what was restored is what was backed up, and what was deleted is free." \
     "Any stock kopia can list, verify, mount and restore this repository too."

@@ -65,18 +65,6 @@ static int check_owner(const struct run *m, struct err *e)
     return 0;
 }
 
-/* Two findings of long runs held the release back. Packs that looked lost were superseded whole, which verify reported
- * as damage. Deleted snapshots reappeared without their data because days of the test's clock passed within the 30
- * seconds for which a stock client believes its cached lists: it merged manifests by a view that was seven days old.
- * Until 200 rounds of `make maintenance-long` beside stock Kopia have been clean, only tests change a repository. */
-static int check_released(const struct run *m, struct err *e)
-{
-    if (m->o->dry_run || getenv("SNAPFERRY_TEST_MAINTENANCE"))
-        return 0;
-    err_plain(e, ERR_FORMAT, ENOTSUP, "maintenance by snapferry is still being tested, and changes no repository yet");
-    return err_hint(e, "--dry-run shows what could be freed; let stock Kopia maintain the repository, see sizing.md");
-}
-
 /* Two runs of this node. Others are noticed by the schedule. */
 static int lock_node(const struct run *m, int *fd, struct err *e)
 {
@@ -589,8 +577,6 @@ int maintain_run(struct repo *r, const struct maintain_opts *o, struct maintain_
     int rc = maintenance_params_load(r, &m.params, e);
     if (rc == 0)
         rc = check_owner(&m, e);
-    if (rc == 0)
-        rc = check_released(&m, e);
     if (rc == 0 && !o->dry_run)
         rc = lock_node(&m, &lock, e);
     if (rc == 0)

@@ -3,7 +3,6 @@
 # The index is tidied (CF-40): epochs advanced, settled ones compacted, what they replace deleted after its safety
 # margin, all entries kept, whatever the run is interrupted by. With KOPIA=/path/to/kopia stock clients judge, too.
 . "$(dirname "$0")/../lib.sh"
-export SNAPFERRY_TEST_MAINTENANCE=1
 R=$WORK/repo
 q() { sf "$R" maintenance --node-name n1 "$@"; }
 age() { "$TOOLS/age_repository" "$R" "$WORK/password" "$1"; }

@@ -4,7 +4,6 @@
 # (CF-40, CF-42): not within the hour in which others may still read there, whatever the run is killed at; what cannot
 # be read is left and named, and keeps nothing else from being done.
 . "$(dirname "$0")/../lib.sh"
-export SNAPFERRY_TEST_MAINTENANCE=1
 R=$WORK/repo
 m() { sf "$R" maintenance --full --node-name n1 "$@"; }
 age() { "$TOOLS/age_repository" "$R" "$WORK/password" "$1"; }

@@ -3,7 +3,6 @@
 # Stock Kopia as the judge of maintenance (CF-42): after each run of ours all is whole for it, and both take turns on
 # one repository, each continuing the other's history. KOPIA=/path/to/kopia.
 . "$(dirname "$0")/../lib.sh"
-export SNAPFERRY_TEST_MAINTENANCE=1
 if [ -z "${KOPIA:-}" ] || [ ! -x "${KOPIA:-/nonexistent}" ]; then
     skip "maintenance beside stock Kopia" "no KOPIA=/path/to/kopia was given"
     finish

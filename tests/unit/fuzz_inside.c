@@ -555,7 +555,6 @@ static void records_read(struct repo *r)
 
 static void maintain(struct repo *r)
 {
-    setenv("SNAPFERRY_TEST_MAINTENANCE", "1", 1);
     const unsigned kind = (unsigned)below(4);
     const struct maintain_opts o = {.owner = "snapferry@node", .full = kind > 0, .unsafe = kind > 1};
     struct maintain_result res;
