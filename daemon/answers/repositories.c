@@ -190,7 +190,7 @@ static void put_storage(const struct answer_repository *s, json_t *o, json_t *pr
         jset_bool(o, "full", s->full);
     }
     if (s->full)
-        add_problem(problems, "error", "give it room, or keep less (keep-*) and run maintenance with kopia",
+        add_problem(problems, "error", "give it room, or keep less (keep-*): maintenance frees it some days later",
                     "repository \"%s\" is full: %.1f %% of its file system (%" PRId64 " MiB) are free", s->name,
                     100 * (double)s->free_bytes / (double)s->size_bytes, s->free_bytes >> 20);
 }

@@ -34,7 +34,7 @@ static int check_owner(const struct run *m, struct err *e)
     if (copy < 0)
         return copy;
     if (copy) {
-        err_plain(e, ERR_PERMISSION, EPERM, "repository %s is a copy of another one, and is not maintained",
+        err_plain(e, ERR_FORMAT, ENOTSUP, "repository %s is a copy of another one, and is not maintained",
                   blobs_location(repo_blobs(m->r)));
         return err_hint(e, "maintain the original, and copy again; if it is lost, --take-ownership makes the copy a "
                            "repository of its own");

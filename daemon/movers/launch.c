@@ -19,10 +19,9 @@
 /* Environment variables passed to a mover (MS-15): locale, time zone, proxies, certificates. The last ones are for
  * tests; SNAPFERRY_KERNEL_* select kernels. */
 static const char *const passed[] = {
-    "LANG",         "LC_ALL",        "TZ",           "TZDIR",
-    "http_proxy",   "https_proxy",   "no_proxy",     "HTTPS_PROXY",
-    "NO_PROXY",     "SSL_CERT_FILE", "SSL_CERT_DIR", "SNAPFERRY_CRASH_AT",
-    "ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS", "SNAPFERRY_TEST_MAINTENANCE",
+    "LANG",         "LC_ALL",        "TZ",           "TZDIR",         "http_proxy",   "https_proxy",
+    "no_proxy",     "HTTPS_PROXY",   "NO_PROXY",     "SSL_CERT_FILE", "SSL_CERT_DIR", "SNAPFERRY_CRASH_AT",
+    "ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS",
 };
 
 static const char **environment(void)

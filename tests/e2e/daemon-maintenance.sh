@@ -3,7 +3,7 @@
 # Maintenance by the daemon (CF-35 to CF-41, E-05): by schedule, missed runs once, on request; canceled, its mover
 # killed, the daemon killed; of a repository that another client maintains; switched off.
 . "$(dirname "$0")/../daemon-lib.sh"
-export TZ=UTC SNAPFERRY_TEST_MAINTENANCE=1
+export TZ=UTC
 keys() { config_add 70-maintenance "[repository \"main\"]
 $(printf '%s\n' "$@")"; }
 age() { "$TOOLS/age_repository" "$REPO" "$WORK/password" "$1"; }

@@ -20,7 +20,6 @@ static void test_maintain(void **state)
 {
     struct rig r;
     (void)state;
-    setenv("SNAPFERRY_TEST_MAINTENANCE", "1", 1);
     rig_new(&r, NULL);
     make_repo(&r);
     run_maintenance(&r, "maintain-1", "node");
@@ -37,7 +36,6 @@ static void test_maintain(void **state)
     assert_string_equal(json_string_value(json_object_get(r.result, "skip")),
                         "maintained by snapferry-maintenance@node");
     rig_free(&r);
-    unsetenv("SNAPFERRY_TEST_MAINTENANCE");
 }
 
 int main(void)
