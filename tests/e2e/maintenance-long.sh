@@ -310,7 +310,11 @@ passes() { # HOURS
 }
 
 sf "$R" repo create --quiet --node-name n1 --splitter FIXED-128K --pack-size 10MiB
-[ -z "$KOPIA" ] || volumes+=" tree"
+if [ "$KOPIA" ]; then
+    volumes+=" tree"
+    # With its default, 10, a snapshot of stock's deletes the eleventh of its source.
+    k policy set --global --keep-latest=10000 >"$WORK/out" || trouble "retention of stock" "$(cat "$WORK/out")"
+fi
 # Epochs as short as stock Kopia accepts, but for each fourth seed: else 100 rounds are few for their compaction.
 if [ "$KOPIA" ] && [ $((SEED % 4)) != 0 ]; then
     out=$(k repository set-parameters --epoch-min-duration=2h --epoch-advance-on-count=10 \
