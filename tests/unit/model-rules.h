@@ -199,7 +199,9 @@ static int rest_backup(const struct backup *b, void *arg)
         const bool there = operation_get(m.records, json_string_value(recorder), &by, NULL) == 0;
         snprintf(key, sizeof key, "%s/%s", repository, b->id);
         const json_int_t outcome = json_integer_value(json_object_get(m.recorded, key));
-        if (outcome && outcome != (json_int_t)b->outcome)
+        /* Decided again, and somebody has canceled the operation that was to record that: the earlier record stays. */
+        const bool given_up = there && by.state == OP_CANCELED;
+        if (outcome && outcome != (json_int_t)b->outcome && !given_up)
             violated("AO-16", "%s is %s and recorded as %s", b->id, backup_state_name(b->state),
                      outcome_name((enum outcome)outcome));
         if (!outcome && there && by.state == OP_COMPLETED)

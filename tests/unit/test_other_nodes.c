@@ -17,13 +17,13 @@ static int64_t now;
 static struct repo_health health;
 static unsigned scans;
 static char scanned_node[64];
-static engine_reply_fn *reply;
+static scan_done_fn *reply;
 static void *reply_arg;
 
 /* Of the types of what they stand for: the linker would not notice another one. */
 __typeof__(mono_ns) __wrap_mono_ns;
 __typeof__(repository_health) __wrap_repository_health;
-__typeof__(engine_scan) __wrap_engine_scan;
+__typeof__(scan_within) __wrap_scan_within;
 
 int64_t __wrap_mono_ns(void)
 {
@@ -37,7 +37,7 @@ struct repo_health *__wrap_repository_health(struct decide *d, const char *name)
     return &health;
 }
 
-void __wrap_engine_scan(struct engine *g, const struct request_args *req, engine_reply_fn *fn, void *arg)
+void __wrap_scan_within(struct engine *g, const struct request_args *req, scan_done_fn *fn, void *arg)
 {
     (void)g;
     assert_string_equal(req->repository, "main");
@@ -51,13 +51,12 @@ void __wrap_engine_scan(struct engine *g, const struct request_args *req, engine
 
 static void answer(bool good)
 {
-    CLEANUP_JSON json_t *doc = good ? json_pack("{s:i}", "added", 1) : NULL;
     struct err e = ERR_INIT;
-    engine_reply_fn *fn = reply;
+    scan_done_fn *fn = reply;
     if (!good)
         err_set(&e, ERR_NO_REPO, 0, "it does not answer");
     reply = NULL;
-    fn(doc, good ? NULL : &e, reply_arg);
+    fn(good ? 1 : 0, good ? NULL : &e, reply_arg);
 }
 
 /* The node that is scanned when it is looked at this time; "": none is. */
