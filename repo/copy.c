@@ -77,17 +77,16 @@ static bool is_copied(const char *name)
     return strchr("pqnmx", name[0]) != NULL;
 }
 
-static int grow(void **all, size_t *cap, size_t n, size_t size, struct err *e)
+/* `all`, with room for one behind n; NULL: no memory, and all is as it was. */
+static void *with_room(void *all, size_t *cap, size_t n, size_t size)
 {
     if (n < *cap)
-        return 0;
+        return all;
     const size_t more = *cap ? 2 * *cap : 1024;
-    void *p = reallocarray(*all, more, size);
-    if (!p)
-        return err_nomem(e);
-    *all = p;
-    *cap = more;
-    return 0;
+    void *p = reallocarray(all, more, size);
+    if (p)
+        *cap = more;
+    return p;
 }
 
 static int known_add(const struct blob_info *i, void *arg)
@@ -98,9 +97,11 @@ static int known_add(const struct blob_info *i, void *arg)
         c->mark_ns = i->mtime_ns;
         return 0;
     }
-    if (grow((void **)&c->known, &c->cap_known, c->n_known, sizeof *c->known, NULL) < 0)
+    struct known *all = with_room(c->known, &c->cap_known, c->n_known, sizeof *all);
+    if (!all)
         return -ENOMEM;
-    struct known *k = &c->known[c->n_known++];
+    c->known = all;
+    struct known *k = &all[c->n_known++];
     *k = (struct known){.length = i->length, .mtime_ns = i->mtime_ns, .wanted = !is_copied(i->name)};
     name_hash(i->name, k->hash);
     return 0;
@@ -328,7 +329,6 @@ static int batch_copy(struct copy *c, struct err *e)
 struct walk {
     struct copy *c;
     struct err *e;
-    bool packs;
 };
 
 /* Every name of the original: what the copy has of it, and how much is to be copied. */
@@ -354,9 +354,11 @@ static int collect_index(const struct blob_info *i, void *arg)
     struct copy *c = arg;
     if (is_pack(i->name) || !is_copied(i->name))
         return 0;
-    if (grow((void **)&c->indexes, &c->cap_indexes, c->n_indexes, sizeof *c->indexes, NULL) < 0)
+    struct name *all = with_room(c->indexes, &c->cap_indexes, c->n_indexes, sizeof *all);
+    if (!all)
         return -ENOMEM;
-    struct name *n = &c->indexes[c->n_indexes++];
+    c->indexes = all;
+    struct name *n = &all[c->n_indexes++];
     memcpy(n->text, i->name, sizeof n->text);
     n->length = i->length;
     return 0;

@@ -82,6 +82,14 @@ expect "where another repository is" 12 'another repository' -- sf "$R" repo syn
 cp -a "$R" "$WORK/twin"
 expect "where the same is, which is no copy" 12 'not as a copy' -- sf "$R" repo sync-to "$WORK/twin"
 expect "where a copy of another one is" 12 'another repository' -- sf "$WORK/r2" repo sync-to "$C"
+mark=$(find "$C" -name '*.copy.f')
+cp -a "$mark" "$WORK/mark"
+for bad in "" junk "copy of repository zz" "$(head -c 5000 /dev/zero | tr '\0' x)"; do
+    printf %s "$bad" >"$mark"
+    expect "a mark of ${#bad} bytes that says nothing" 15 'of a copy|copy of|more than the expected' -- \
+        sf "$R" repo sync-to "$C"
+done
+cp -a "$WORK/mark" "$mark"
 sf "$C" backup "$WORK/other" --as t@h:/other --quiet
 expect "a copy that was written to has diverged" 12 'has diverged' -- sf "$R" repo sync-to "$C"
 check "and stays as it is" sf "$C" verify --quiet
