@@ -28,7 +28,8 @@ endif
 PKGS := liburing libisal libzstd libcrypto jansson inih liblz4 zlib blkid libsystemd sqlite3 libseccomp libmicrohttpd \
         libcurl expat
 PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
-PKG_LIBS := $(shell pkg-config --libs $(PKGS) 2>/dev/null)
+# libcurl and libnbd are loaded when they are needed (repo/curl-lib.h, io/nbd-lib.h).
+PKG_LIBS := $(shell pkg-config --libs $(filter-out libcurl,$(PKGS)) 2>/dev/null)
 CFLAGS_ALL = -std=c17 -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -DSNAPFERRY_VERSION='"$(VERSION)"' -I. -g $(OPT) $(WARN) \
              $(HARDEN) -pthread $(PKG_CFLAGS) $(CFLAGS)
 LDFLAGS_ALL = $(LDHARDEN) -pthread $(LDFLAGS)

@@ -3,8 +3,9 @@
 
 #include "base/cleanup.h"
 #include "base/time.h"
+#include "repo/curl-lib.h"
 
-#include <curl/curl.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -22,6 +23,7 @@ struct handle {
 };
 
 struct s3_http {
+    const struct curl_lib *lib;
     char *ca_file, *ca_text;
     unsigned stall_s, connect_s, hurry_s;
     pthread_mutex_t lock;
@@ -29,20 +31,15 @@ struct s3_http {
     unsigned n_idle;
 };
 
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-static bool usable;
-
-static void global_init(void)
-{
-    usable = curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK;
-}
-
 int s3_http_new(struct s3_http **ret, const struct s3_http_opts *o, struct err *e)
 {
-    pthread_once(&once, global_init);
-    struct s3_http *h = usable ? calloc(1, sizeof *h) : NULL;
+    const struct curl_lib *lib = curl_lib(e);
+    if (!lib)
+        return -ENOTSUP;
+    struct s3_http *h = calloc(1, sizeof *h);
     if (!h)
         return err_nomem(e);
+    h->lib = lib;
     pthread_mutex_init(&h->lock, NULL);
     h->stall_s = o->stall_s;
     h->connect_s = o->connect_s;
@@ -56,12 +53,12 @@ int s3_http_new(struct s3_http **ret, const struct s3_http_opts *o, struct err *
     return 0;
 }
 
-static void handle_free(struct handle *n)
+static void handle_free(const struct curl_lib *lib, struct handle *n)
 {
     if (n->easy)
-        curl_easy_cleanup(n->easy);
+        lib->easy_cleanup(n->easy);
     if (n->multi)
-        curl_multi_cleanup(n->multi);
+        lib->multi_cleanup(n->multi);
     free(n);
 }
 
@@ -72,7 +69,7 @@ void s3_http_free(struct s3_http *h)
     while (h->idle) {
         struct handle *n = h->idle;
         h->idle = n->next;
-        handle_free(n);
+        handle_free(h->lib, n);
     }
     pthread_mutex_destroy(&h->lock);
     free(h->ca_file);
@@ -92,13 +89,13 @@ static struct handle *handle_get(struct s3_http *h)
     pthread_mutex_unlock(&h->lock);
     if (n || !(n = calloc(1, sizeof *n)))
         return n;
-    n->multi = curl_multi_init();
-    n->easy = curl_easy_init();
+    n->multi = h->lib->multi_init();
+    n->easy = h->lib->easy_init();
     if (!n->multi || !n->easy) {
-        handle_free(n);
+        handle_free(h->lib, n);
         return NULL;
     }
-    curl_multi_setopt(n->multi, CURLMOPT_MAXCONNECTS, 1L);
+    h->lib->multi_setopt(n->multi, CURLMOPT_MAXCONNECTS, 1L);
     return n;
 }
 
@@ -106,7 +103,7 @@ static struct handle *handle_get(struct s3_http *h)
 static void handle_put(struct s3_http *h, struct handle *n, bool good)
 {
     /* Nothing of the request stays in it: it had a session token. The connection is the multi handle's. */
-    curl_easy_reset(n->easy);
+    h->lib->easy_reset(n->easy);
     pthread_mutex_lock(&h->lock);
     const bool keep = good && h->n_idle < KEPT_MAX;
     if (keep) {
@@ -116,7 +113,7 @@ static void handle_put(struct s3_http *h, struct handle *n, bool good)
     }
     pthread_mutex_unlock(&h->lock);
     if (!keep)
-        handle_free(n);
+        handle_free(h->lib, n);
 }
 
 /* ---- what libcurl calls ---- */
@@ -187,9 +184,9 @@ static bool header_is(const char *line, size_t len, const char *name, char *out,
     return true;
 }
 
-static int64_t date_of(const char *text)
+static int64_t date_of(const struct s3_exchange *x, const char *text)
 {
-    const time_t t = curl_getdate(text, NULL);
+    const time_t t = x->by->lib->getdate(text, NULL);
     return t > 0 && t < INT64_MAX / NS_PER_S ? (int64_t)t * NS_PER_S : 0;
 }
 
@@ -221,9 +218,9 @@ static size_t on_header(char *line, size_t size, size_t n, void *arg)
         const char *blank = memchr(line, ' ', len);
         x->status = blank ? strtol(blank, NULL, 10) : 0;
     } else if (header_is(line, len, "date", v, sizeof v)) {
-        x->date_ns = date_of(v);
+        x->date_ns = date_of(x, v);
     } else if (header_is(line, len, "last-modified", v, sizeof v)) {
-        x->modified_ns = date_of(v);
+        x->modified_ns = date_of(x, v);
     } else if (header_is(line, len, "content-range", v, sizeof v)) {
         on_range(x, v);
     } else if (header_is(line, len, "content-length", v, sizeof v)) {
@@ -241,16 +238,17 @@ static bool set_authorities(const struct s3_http *h, CURL *c)
     struct curl_blob text = {h->ca_text, h->ca_text ? strlen(h->ca_text) : 0, CURL_BLOB_NOCOPY};
     if (!h->ca_text && !h->ca_file)
         return true;
-    return curl_easy_setopt(c, CURLOPT_CAPATH, NULL) == CURLE_OK &&
-           curl_easy_setopt(c, CURLOPT_CAINFO, h->ca_text ? NULL : h->ca_file) == CURLE_OK &&
-           (!h->ca_text || curl_easy_setopt(c, CURLOPT_CAINFO_BLOB, &text) == CURLE_OK);
+    const struct curl_lib *lib = h->lib;
+    return lib->easy_setopt(c, CURLOPT_CAPATH, NULL) == CURLE_OK &&
+           lib->easy_setopt(c, CURLOPT_CAINFO, h->ca_text ? NULL : h->ca_file) == CURLE_OK &&
+           (!h->ca_text || lib->easy_setopt(c, CURLOPT_CAINFO_BLOB, &text) == CURLE_OK);
 }
 
 static bool set_up(struct s3_http *h, CURL *c, struct s3_exchange *x, struct curl_slist *headers)
 {
 #define SET(option, value)                                                                                             \
     do {                                                                                                               \
-        if (curl_easy_setopt(c, CURLOPT_##option, value) != CURLE_OK)                                                  \
+        if (h->lib->easy_setopt(c, CURLOPT_##option, value) != CURLE_OK)                                               \
             return false;                                                                                              \
     } while (0)
     SET(URL, x->url);
@@ -329,8 +327,8 @@ static bool too_slow(const struct s3_http *h, CURL *c, const struct s3_exchange 
     if (!x->hurry || !atomic_load_explicit(x->hurry, memory_order_relaxed))
         return false;
     curl_off_t up = 0, down = 0;
-    curl_easy_getinfo(c, CURLINFO_SIZE_UPLOAD_T, &up);
-    curl_easy_getinfo(c, CURLINFO_SIZE_DOWNLOAD_T, &down);
+    h->lib->easy_getinfo(c, CURLINFO_SIZE_UPLOAD_T, &up);
+    h->lib->easy_getinfo(c, CURLINFO_SIZE_DOWNLOAD_T, &down);
     const int64_t now = mono_ns();
     if (!p->since_ns || p->moved != up + down)
         *p = (struct pace){up + down, now};
@@ -342,7 +340,7 @@ static enum s3_result transfer(const struct s3_http *h, CURLM *m, CURL *c, struc
     int running = 1;
     struct pace pace = {0, 0};
     for (;;) {
-        if (curl_multi_perform(m, &running) != CURLM_OK)
+        if (h->lib->multi_perform(m, &running) != CURLM_OK)
             return S3_NO_MEMORY;
         if (stopped(x))
             return S3_STOPPED;
@@ -350,26 +348,26 @@ static enum s3_result transfer(const struct s3_http *h, CURLM *m, CURL *c, struc
             break;
         if (too_slow(h, c, x, &pace))
             return S3_STALLED;
-        if (curl_multi_poll(m, NULL, 0, LOOK_MS, NULL) != CURLM_OK)
+        if (h->lib->multi_poll(m, NULL, 0, LOOK_MS, NULL) != CURLM_OK)
             return S3_NO_MEMORY;
     }
     int left;
-    const CURLMsg *msg = curl_multi_info_read(m, &left);
+    const CURLMsg *msg = h->lib->multi_info_read(m, &left);
     if (!msg || msg->msg != CURLMSG_DONE)
         return S3_BROKEN;
     if (msg->data.result != CURLE_OK && !x->why[0])
-        snprintf(x->why, sizeof x->why, "%s", curl_easy_strerror(msg->data.result));
+        snprintf(x->why, sizeof x->why, "%s", h->lib->easy_strerror(msg->data.result));
     return result_of(msg->data.result);
 }
 
-static struct curl_slist *headers_of(const struct s3_exchange *x)
+static struct curl_slist *headers_of(const struct curl_lib *lib, const struct s3_exchange *x)
 {
     /* No "Expect: 100-continue", which costs a round trip. */
-    struct curl_slist *all = curl_slist_append(NULL, "Expect:");
+    struct curl_slist *all = lib->slist_append(NULL, "Expect:");
     for (const char *const *h = x->headers; all && *h; h++) {
-        struct curl_slist *more = curl_slist_append(all, *h);
+        struct curl_slist *more = lib->slist_append(all, *h);
         if (!more) {
-            curl_slist_free_all(all);
+            lib->slist_free_all(all);
             return NULL;
         }
         all = more;
@@ -380,22 +378,23 @@ static struct curl_slist *headers_of(const struct s3_exchange *x)
 enum s3_result s3_http_do(struct s3_http *h, struct s3_exchange *x)
 {
     response_reset(x);
+    x->by = h;
     x->sent = 0;
     x->why[0] = '\0';
     if (stopped(x))
         return S3_STOPPED;
     struct handle *n = handle_get(h);
-    struct curl_slist *headers = n ? headers_of(x) : NULL;
+    struct curl_slist *headers = n ? headers_of(h->lib, x) : NULL;
     enum s3_result ret = S3_NO_MEMORY;
-    if (headers && set_up(h, n->easy, x, headers) && curl_multi_add_handle(n->multi, n->easy) == CURLM_OK) {
+    if (headers && set_up(h, n->easy, x, headers) && h->lib->multi_add_handle(n->multi, n->easy) == CURLM_OK) {
         ret = transfer(h, n->multi, n->easy, x);
-        curl_multi_remove_handle(n->multi, n->easy);
+        h->lib->multi_remove_handle(n->multi, n->easy);
     }
     if (n)
         handle_put(h, n, ret == S3_ANSWERED);
     /* A session token is among them. */
     for (struct curl_slist *i = headers; i; i = i->next)
         explicit_bzero(i->data, strlen(i->data));
-    curl_slist_free_all(headers);
+    h->lib->slist_free_all(headers);
     return ret;
 }

@@ -62,11 +62,12 @@ struct s3_exchange {
     char region[64];                 /* x-amz-bucket-region */
     char error[S3_ERROR_BODY + 1];   /* the body of other statuses, cut */
     size_t error_len;
-    char why[256]; /* of a failure, in words */
-    uint64_t sent; /* private */
+    char why[256];            /* of a failure, in words */
+    uint64_t sent;            /* private */
+    const struct s3_http *by; /* private */
 };
 
-/* Thread-safe. */
+/* Thread-safe. ERR_USAGE: libcurl is not installed. */
 int s3_http_new(struct s3_http **ret, const struct s3_http_opts *o, struct err *e);
 void s3_http_free(struct s3_http *h); /* no request is in progress; NULL allowed */
 /* Thread-safe, but for the same exchange. */

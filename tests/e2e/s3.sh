@@ -117,4 +117,10 @@ kill -INT $pid
 wait $pid
 same "a cancel while the server does not answer" "$?" 130
 check "which is obeyed soon" [ $((SECONDS - from)) -lt 8 ]
+same "no program links libcurl" \
+    "$(for p in snapferry snapferryd snapferry-mover; do readelf -dW "$BUILD/$p"; done | grep -c 'NEEDED.*libcurl')" 0
+mkdir "$WORK/lib"
+: >"$WORK/lib/libcurl.so.4"
+expect "without libcurl" 2 'object storage needs libcurl .*libcurl\.so\.4.*|apt install libcurl4' -- \
+    env LD_LIBRARY_PATH="$WORK/lib" "$SNAPFERRY" --config-dir "$WORK/c" -r faulty snapshot list
 finish

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "repo/curl-lib.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+static struct curl_lib lib;
+static bool loaded;
+static char missing[256];
+
+static void lib_load(void)
+{
+    void *so = dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL);
+    if (!so) {
+        snprintf(missing, sizeof missing, "%.250s", dlerror());
+        return;
+    }
+#define CURL_LOAD(f)                                                                                                   \
+    if (!(lib.f = (__typeof__(lib.f))dlsym(so, "curl_" #f))) {                                                         \
+        snprintf(missing, sizeof missing, "libcurl has no curl_" #f);                                                  \
+        return;                                                                                                        \
+    }
+    CURL_FUNCTIONS(CURL_LOAD)
+#undef CURL_LOAD
+    const CURLcode rc = lib.global_init(CURL_GLOBAL_DEFAULT);
+    if (rc == CURLE_OK)
+        loaded = true;
+    else
+        snprintf(missing, sizeof missing, "%.250s", lib.easy_strerror(rc));
+}
+
+const struct curl_lib *curl_lib(struct err *e)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, lib_load);
+    if (loaded)
+        return &lib;
+    err_set(e, ERR_USAGE, ENOTSUP, "object storage needs libcurl 7.85 or newer: %s", missing);
+    err_hint(e, "apt install libcurl4");
+    return NULL;
+}
