@@ -383,9 +383,9 @@ int movers_adopt(struct movers *m, const struct process_identity *identity, cons
     (void)m, (void)identity, (void)s;
     return err_set(e, ERR_NOT_FOUND, ESRCH, "there are no movers of an earlier daemon");
 }
-int movers_result(struct movers *m, const char *operation, struct mover_end *end, struct err *e)
+int movers_result(struct movers *m, const char *operation, struct err *e)
 {
-    (void)m, (void)operation, (void)end;
+    (void)m, (void)operation;
     return err_set(e, ERR_NOT_FOUND, ENOENT, "there are no results of an earlier daemon");
 }
 int movers_cancel(struct movers *m, const char *operation, int64_t deadline_ns, struct err *e)

@@ -12,6 +12,7 @@
 #include "base/cleanup.h"
 #include "base/time.h"
 #include "proc/descriptors.h"
+#include "proc/parser.h"
 #include "proc/process.h"
 #include "proc/spawn.h"
 
@@ -26,7 +27,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define RESULT_MAX (16u << 20) /* bytes of JSON */
+#define RESULT_MAX (16u << 20)   /* bytes of JSON */
+#define DEPTH_MAX 2048           /* of JSON, as jansson has it */
+#define IN_PLACE_MAX (16u << 10) /* larger ones are parsed in a thread */
 #define LOG_MAX 2048u
 #define LOG_LINES_MAX 1000u /* of one step */
 #define READ_AT_ONCE 65536u /* the loop has others to serve */
@@ -53,18 +56,23 @@ struct step {
     struct frame head;
     size_t head_len, body_len;
     char *body;
-    json_t *result; /* the result frame's document */
+    bool has_result;       /* a frame of it was received */
+    struct parse *parsing; /* it is parsed */
+    json_t *result;        /* its document */
     int fd;
     bool nonsense, no_memory;
     /* how it ends */
     bool timed_out, canceled, killed;
     bool stuck; /* done was called, the process still exists */
+    bool exited;
+    siginfo_t exit; /* if it has, and its result is still parsed */
 };
 
 struct steps {
     sd_event *loop;
     struct step *first;
     unsigned running, stuck;
+    struct parser *parser;
 };
 
 static void step_free(struct step *t)
@@ -80,6 +88,7 @@ static void step_free(struct step *t)
     closep(&t->pidfd);
     closep(&t->channel);
     closep(&t->fd);
+    parse_drop(t->parsing);
     json_decref(t->result);
     free(t->body);
     free(t);
@@ -294,7 +303,51 @@ static bool head_sane(const struct step *t)
 {
     if (t->head.type == FRAME_LOG)
         return t->head.len > 0 && t->head.len <= LOG_MAX;
-    return t->head.type == FRAME_RESULT && t->head.len > 0 && t->head.len <= RESULT_MAX && !t->result;
+    return t->head.type == FRAME_RESULT && t->head.len > 0 && t->head.len <= RESULT_MAX && !t->has_result;
+}
+
+/* Its process is expected to have ended, or to end next. */
+static void result_set(struct step *t, json_t *doc)
+{
+    t->nonsense = !json_is_object(doc);
+    if (t->nonsense)
+        json_decref(doc);
+    else
+        t->result = doc;
+}
+
+static int on_exited(sd_event_source *s, void *arg)
+{
+    struct step *t = arg;
+    (void)s;
+    step_deliver(t, &t->exit);
+    return 0;
+}
+
+static void on_parsed(json_t *doc, const char *why, void *arg)
+{
+    struct step *t = arg;
+    (void)why;
+    t->parsing = NULL;
+    result_set(t, doc);
+    if (!t->exited && t->nonsense)
+        kill_now(t);
+    /* Not from here: its callback may free everything. */
+    if (t->exited && sd_event_add_defer(t->owner->loop, &t->on_exit, on_exited, t) < 0)
+        step_deliver(t, &t->exit);
+}
+
+static void parse_result(struct step *t)
+{
+    static const struct parse_limits limits = {.bytes = RESULT_MAX, .bounds = {RESULT_MAX, DEPTH_MAX}};
+    t->has_result = true;
+    if (t->body_len <= IN_PLACE_MAX) {
+        result_set(t, json_loadb(t->body, t->body_len, 0, NULL));
+        return;
+    }
+    t->parsing = parse_text(t->owner->parser, t->body, t->body_len, &limits, on_parsed, t);
+    t->no_memory = !t->parsing;
+    t->body = NULL;
 }
 
 static void take_frame(struct step *t)
@@ -306,12 +359,7 @@ static void take_frame(struct step *t)
             lvl = LOG_LVL_WARNING;
         log_line((enum log_level)lvl, "%s: %s", t->name, t->body + 1);
     } else {
-        t->result = json_loadb(t->body, t->body_len, 0, NULL);
-        t->nonsense = !json_is_object(t->result);
-        if (t->nonsense) {
-            json_decref(t->result);
-            t->result = NULL;
-        }
+        parse_result(t);
     }
     free(t->body);
     t->body = NULL;
@@ -341,7 +389,7 @@ static bool read_some(struct step *t, size_t most)
         }
         if (t->body && t->body_len == t->head.len) {
             take_frame(t);
-            if (t->result)
+            if (t->has_result)
                 return false;
         }
     }
@@ -353,7 +401,7 @@ static int on_data(sd_event_source *s, int fd, uint32_t events, void *arg)
     (void)s, (void)fd, (void)events;
     struct step *t = arg;
     read_some(t, READ_AT_ONCE);
-    if (t->nonsense || t->no_memory || t->result)
+    if (t->nonsense || t->no_memory || t->has_result)
         /* Nothing more is expected: its end is next. What it sends nevertheless is read then; left enabled, a broken
          * channel would keep the loop from seeing it. */
         t->on_data = sd_event_source_disable_unref(t->on_data);
@@ -381,14 +429,24 @@ static int on_exit_(sd_event_source *s, int fd, uint32_t events, void *arg)
     }
     while (read_some(t, READ_AT_ONCE))
         ;
-    step_deliver(t, &si);
+    if (!t->parsing) {
+        step_deliver(t, &si);
+        return 0;
+    }
+    t->exited = true;
+    t->exit = si;
+    t->on_exit = sd_event_source_disable_unref(t->on_exit);
+    t->on_time = sd_event_source_disable_unref(t->on_time);
     return 0;
 }
 
 static int on_time(sd_event_source *s, uint64_t usec, void *arg)
 {
-    (void)s, (void)usec;
     struct step *t = arg;
+    if (t->killed && t->parsing) { /* its result is a fact, as soon as it is parsed */
+        sd_event_source_set_time(s, usec + DIE_USEC / 10);
+        return sd_event_source_set_enabled(s, SD_EVENT_ONESHOT);
+    }
     if (t->killed) {
         step_deliver(t, NULL);
         return 0;
@@ -401,7 +459,7 @@ static int on_time(sd_event_source *s, uint64_t usec, void *arg)
 /* The process is sent SIGKILL; from now on it has DIE_USEC. */
 static void kill_now(struct step *t)
 {
-    if (t->killed)
+    if (t->killed || t->exited)
         return;
     t->killed = true;
     process_signal(t->pidfd, SIGKILL);
@@ -417,6 +475,11 @@ int steps_new(struct steps **ret, sd_event *loop, struct err *e)
     struct steps *s = calloc(1, sizeof *s);
     if (!s)
         return err_nomem(e);
+    int rc = parser_new(&s->parser, loop, e);
+    if (rc < 0) {
+        free(s);
+        return rc;
+    }
     s->loop = sd_event_ref(loop);
     *ret = s;
     return 0;
@@ -437,6 +500,7 @@ void steps_free(struct steps *s)
             usleep(1000);
         step_free(s->first);
     }
+    parser_free(s->parser);
     sd_event_unref(s->loop);
     free(s);
 }

@@ -199,17 +199,13 @@ static void cancel_mover(struct engine *g, const struct operation *op)
 static void adopt_mover(struct engine *g, const struct act *a)
 {
     struct err e = ERR_INIT;
-    struct mover_end end;
-    int rc = mover_adopt(g, a->op, &end, &e);
-    if (rc < 0) {
+    if (mover_adopt(g, a->op, &e) < 0) {
         engine_post_not_started(g, a->id, false, &e);
-    } else if (rc == 0) {
-        mover_is_there(g, a->id);
-        if (a->op->cancel || a->op->state == OP_CANCELLING)
-            cancel_mover(g, a->op);
-    } else {
-        engine_mover_ended(g, a->id, &end, true);
+        return;
     }
+    mover_is_there(g, a->id);
+    if (a->op->cancel || a->op->state == OP_CANCELLING)
+        cancel_mover(g, a->op);
 }
 
 static void forget_mover(struct engine *g, const struct act *a)

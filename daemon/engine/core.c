@@ -60,7 +60,7 @@ void engine_post_not_started(struct engine *g, const char *id, bool transient, c
     engine_post(g, ev);
 }
 
-void engine_mover_ended(struct engine *g, const char *id, const struct mover_end *end, bool looked_for)
+void engine_mover_ended(struct engine *g, const char *id, const struct mover_end *end)
 {
     struct event *ev = engine_event(EVENT_ENDED, ROW_OPERATION, id);
     ev->report = (struct mover_report){.outcome = end->outcome,
@@ -69,7 +69,7 @@ void engine_mover_ended(struct engine *g, const char *id, const struct mover_end
                                        .memory_peak = end->memory_peak,
                                        .oom_kills = end->oom_kills,
                                        .cpu_seconds = end->cpu_seconds,
-                                       .looked_for = looked_for,
+                                       .looked_for = end->looked_for,
                                        .err = end->err};
     engine_post(g, ev);
 }

@@ -141,7 +141,7 @@ void engine_committed(struct engine *g);
 struct event *engine_event(enum event_kind kind, enum row_kind row, const char *id);
 void engine_post(struct engine *g, struct event *ev);
 /* The same for the end of a mover; takes over the reference to end->result. */
-void engine_mover_ended(struct engine *g, const char *id, const struct mover_end *end, bool looked_for);
+void engine_mover_ended(struct engine *g, const char *id, const struct mover_end *end);
 /* Carries out what a turn has planned and is not done; its changes are durable. */
 void engine_act(struct engine *g, const struct plan *p);
 /* Carries out what can be done before that (decide_go_on()); ends it because the turn is undone. */
@@ -170,8 +170,8 @@ bool mover_start_part(struct engine *g);
 bool mover_start_drop(struct engine *g, const char *id);
 void movers_start_free(struct engine *g);
 void engine_post_not_started(struct engine *g, const char *id, bool transient, const struct err *e);
-/* 0: adopted; 1: it is gone, `end` is how it ended; < 0: its plugin cannot be asked. */
-int mover_adopt(struct engine *g, const struct operation *op, struct mover_end *end, struct err *e);
+/* 0: adopted, or gone and its result is read: its end is an event. < 0: it cannot be asked. */
+int mover_adopt(struct engine *g, const struct operation *op, struct err *e);
 /* The plugin that moves its data, NULL: the built-in mover, or it is not configured any more. */
 const struct cfg_plugin *operation_plugin(struct engine *g, const struct operation *op);
 

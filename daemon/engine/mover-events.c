@@ -82,7 +82,7 @@ static void on_ended(const char *operation, const struct mover_end *end, void *a
     if (op && op->kind == KIND_BACKUP && mover_result_recorded(end->result))
         record_written(g, op);
     json_incref(own.result);
-    engine_mover_ended(g, operation, &own, false);
+    engine_mover_ended(g, operation, &own);
 }
 
 static int on_credentials(const char *operation, char **ret, void *arg, struct err *e)

@@ -311,7 +311,7 @@ int mover_start(struct engine *g, const struct operation *op, int device, int ch
     return rc == -EEXIST ? 0 : rc; /* ours, under way: its events come */
 }
 
-int mover_adopt(struct engine *g, const struct operation *op, struct mover_end *end, struct err *e)
+int mover_adopt(struct engine *g, const struct operation *op, struct err *e)
 {
     struct process_identity id;
     int rc;
@@ -332,11 +332,5 @@ int mover_adopt(struct engine *g, const struct operation *op, struct mover_end *
         return 0;
     }
     *e = (struct err)ERR_INIT;
-    *end = (struct mover_end){.status = -1};
-    if (movers_result(g->movers, op->id, end, e) < 0) {
-        end->outcome = MOVER_DIED;
-        end->err = *e;
-        *e = (struct err)ERR_INIT;
-    }
-    return 1;
+    return movers_result(g->movers, op->id, e);
 }

@@ -8,8 +8,10 @@
 
 #include "base/cleanup.h"
 #include "base/crash.h"
+#include "base/json-bounds.h"
 #include "base/time.h"
 #include "daemon/protocol/backup-record.h"
+#include "daemon/protocol/mover-wire.h"
 #include "repo/snapshot.h"
 
 #include <errno.h>
@@ -18,6 +20,7 @@
 
 #define METADATA_COMPRESSION 0x1101 /* zstd-fastest */
 #define BATCH_MAX (8u << 20)        /* all records of one flush, compressed */
+#define LABELS_MAX (8u << 10)       /* of one record, as compact JSON */
 #define LISTED_MAX 1000000          /* records of a repository */
 
 static const char *label(const json_t *labels, const char *name)
@@ -58,8 +61,12 @@ const char *backup_record_malformed(const json_t *labels, const json_t *data)
         return "its label \"part\" is no number";
     if (!is_provisional(labels) && strcmp(label(labels, RECORD_LABEL_STATE), RECORD_FINAL) != 0)
         return "its label \"state\" is neither provisional nor final";
+    if (json_dumpb(labels, NULL, 0, JSON_COMPACT) > LABELS_MAX)
+        return "its labels are too large";
     const size_t len = json_is_object(data) ? json_dumpb(data, NULL, 0, JSON_COMPACT) : 0;
-    return !len ? "it is no object" : len > RECORD_BYTES_MAX ? "it is too large" : NULL;
+    if (!len)
+        return "it is no object";
+    return len > RECORD_BYTES_MAX || json_values(data) > RECORD_VALUES_MAX ? "it is too large" : NULL;
 }
 
 /* ---- writing ---- */
@@ -273,7 +280,7 @@ int backup_records_tidy(struct repo *r, const char *node, int64_t now_ns, unsign
 
 struct listed {
     char id[33];
-    size_t len;
+    size_t len, values;
 };
 struct listing {
     const char *node, *after;
@@ -314,6 +321,7 @@ static int list_one(const struct manifest *m, void *arg)
     }
     struct listed *l = &x->v[x->n++];
     memcpy(l->id, m->id, sizeof l->id);
+    l->values = json_values(m->data) + json_values(m->labels) + 4;
     l->len = json_dumpb(m->data, NULL, 0, JSON_COMPACT) + json_dumpb(m->labels, NULL, 0, JSON_COMPACT) + 120;
     return 0;
 }
@@ -342,15 +350,17 @@ static int put_one(const struct manifest *m, void *arg)
 static int page_fill(struct manifests *all, struct listing *x, size_t room, struct backup_records_page *ret,
                      struct err *e)
 {
-    size_t sum = 0, n = 0;
+    size_t sum = 0, values = 0, n = 0;
     int rc = manifests_walk(all, RECORD_TYPE, NULL, list_one, x, e);
     if (rc == -E2BIG)
         return err_set(e, ERR_FORMAT, E2BIG, "more than %d records of backups are in the repository", LISTED_MAX);
     if (rc < 0 || !x->n)
         return rc;
     qsort(x->v, x->n, sizeof *x->v, by_id);
-    while (n < x->n && (!n || sum + x->v[n].len <= room))
+    while (n < x->n && (!n || (sum + x->v[n].len <= room && values + x->v[n].values <= WIRE_LIST_VALUES_MAX))) {
+        values += x->v[n].values;
         sum += x->v[n++].len;
+    }
     memcpy(x->last, x->v[n - 1].id, sizeof x->last);
     if (n < x->n)
         memcpy(ret->next, x->last, sizeof ret->next);

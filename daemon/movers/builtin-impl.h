@@ -14,6 +14,7 @@
 #include "daemon/protocol/mover-files.h"
 #include "daemon/protocol/mover-wire.h"
 #include "proc/cgroup.h"
+#include "proc/parser.h"
 #include "proc/spawn.h"
 #include "proc/unit.h"
 
@@ -51,8 +52,10 @@ struct mover {
     bool adopted;
     /* what was received and sent */
     bool job_sent, ready, go, start_seen;
-    bool canceled; /* by movers_cancel() */
-    bool gone;     /* the process has ended */
+    bool canceled;         /* by movers_cancel() */
+    bool gone;             /* the process has ended */
+    bool looked_for;       /* it was, before this daemon began */
+    struct parse *reading; /* its result */
     enum kill_reason killed;
     bool killed_now;     /* SIGKILL was sent */
     char violation[200]; /* of the protocol, the last one */
@@ -140,6 +143,7 @@ struct builtin_movers {
     unsigned starts;
     struct keys *keys;
     struct result_spares spares;
+    struct parser *parser; /* of results */
 };
 
 /* ---- watch.c ---- */
@@ -164,9 +168,10 @@ int make_dir(const char *path, mode_t mode, struct err *e);
 int result_create(struct builtin_movers *m, const char *operation, struct err *e); /* descriptor */
 /* The names of all that were created are durable. Thread-safe. */
 int results_sync(const struct builtin_movers *m, struct err *e);
-/* The result file of an operation: new reference, or NULL and why. `pid` 0: any. */
-json_t *result_read(const struct builtin_movers *m, const char *operation, const char *kind, pid_t pid, char *why,
-                    size_t cap);
+/* Begins to read the result file of an operation; NULL: no memory. */
+struct parse *result_begin(const struct builtin_movers *m, const char *operation, parse_done_fn *done, void *arg);
+/* What a document lacks to be its result, NULL: nothing. `kind` "", `pid` 0: any. */
+const char *result_fault(const json_t *j, const char *operation, const char *kind, pid_t pid);
 int result_forget(struct builtin_movers *m, const char *operation, struct err *e);
 /* The process that had its result file has been seen to end: the file may be used again after result_forget(). */
 void result_ended(struct builtin_movers *m, const char *operation);
@@ -225,7 +230,8 @@ void systemd_read_end(struct mover *v);
 int mover_unit_describe(struct unit_properties *p, const void *arg, struct err *e);
 
 /* ---- judge.c ---- */
-/* Outcome and message from all facts; end->result gets a new reference. */
-void mover_judge(const struct mover *v, struct mover_end *end);
+/* Outcome and message from all facts. `result`: what its file has, NULL: nothing, and `why`. end->result is it, with a
+ * reference of its own, unless it is no result of v. */
+void mover_judge(const struct mover *v, json_t *result, const char *why, struct mover_end *end);
 
 #endif

@@ -36,6 +36,7 @@
 static void mover_free(struct mover *v);
 static void mover_gone(struct mover *v);
 static void mover_finish(struct mover *v);
+static void mover_read(json_t *result, const char *why, void *arg);
 static void mover_kill(struct mover *v, enum kill_reason why);
 static int on_tick(sd_event_source *s, uint64_t usec, void *arg);
 
@@ -94,6 +95,8 @@ int builtin_new(struct builtin_movers **ret, const struct movers_opts *o, struct
         rc = open_units(m, e);
     if (rc == 0)
         rc = keys_new(&m->keys, e);
+    if (rc == 0)
+        rc = parser_new(&m->parser, m->loop, e);
     if (rc == 0) {
         rc = sd_event_add_time_relative(m->loop, &m->tick, CLOCK_MONOTONIC, 1000000, 100000, on_tick, m);
         if (rc < 0)
@@ -122,6 +125,7 @@ void builtin_free(struct builtin_movers *m)
     movers_unlisten(m);
     unit_manager_free(m->units);
     keys_free(m->keys);
+    parser_free(m->parser);
     sd_event_source_disable_unref(m->tick);
     sd_event_unref(m->loop);
     free(m);
@@ -160,6 +164,7 @@ static void mover_free(struct mover *v)
         closep(fds[i]);
     spawned_close(&v->child);
     unit_call_drop(&v->call);
+    parse_drop(v->reading);
     launch_free(v->launch);
     json_decref(v->progress);
     json_decref(v->refused);
@@ -392,16 +397,22 @@ int builtin_adopt(struct builtin_movers *m, const struct process_identity *id, c
     return 0;
 }
 
-int builtin_result(struct builtin_movers *m, const char *operation, struct mover_end *end, struct err *e)
+int builtin_result(struct builtin_movers *m, const char *operation, struct err *e)
 {
     struct mover *v = mover_new(m, operation, NULL, e);
     if (!v)
         return -ENOMEM;
-    v->adopted = true;
+    v->adopted = v->gone = v->looked_for = true;
+    v->gone_ns = v->began_ns;
     if (m->units)
         systemd_read_end(v);
-    mover_judge(v, end);
-    mover_free(v);
+    v->reading = result_begin(m, operation, mover_read, v);
+    if (!v->reading) {
+        mover_free(v);
+        return err_nomem(e);
+    }
+    v->next = m->list;
+    m->list = v;
     return 0;
 }
 
@@ -491,14 +502,11 @@ static void mover_gone(struct mover *v)
         mover_finish(v);
 }
 
-static void mover_finish(struct mover *v)
+static void mover_judged(struct mover *v, json_t *result, const char *why)
 {
     struct builtin_movers *m = v->owner;
     struct mover_end end;
-    conn_close(v);
-    forked_last_report(v);
-    mover_judge(v, &end);
-    cgroup_remove(&v->cgroup);
+    mover_judge(v, result, why, &end);
     unlink_mover(v);
     if (v->gone && !v->adopted && end.outcome == MOVER_OK)
         result_ended(m, v->operation);
@@ -506,6 +514,28 @@ static void mover_finish(struct mover *v)
         m->events->ended(v->operation, &end, m->arg);
     json_decref(end.result);
     mover_free(v);
+}
+
+/* parse_done_fn */
+static void mover_read(json_t *result, const char *why, void *arg)
+{
+    struct mover *v = arg;
+    v->reading = NULL;
+    mover_judged(v, result, why);
+    json_decref(result);
+}
+
+/* All that it has said is known: its result is next. */
+static void mover_finish(struct mover *v)
+{
+    if (v->reading)
+        return;
+    conn_close(v);
+    forked_last_report(v);
+    cgroup_remove(&v->cgroup);
+    v->reading = result_begin(v->owner, v->operation, mover_read, v);
+    if (!v->reading)
+        mover_judged(v, NULL, "no memory to read it");
 }
 
 int builtin_forget(struct builtin_movers *m, const char *operation, struct err *e)
@@ -579,7 +609,7 @@ static void mover_end_slowly(struct mover *v, enum kill_reason why)
 static void mover_check(struct mover *v, int64_t now, int64_t wall)
 {
     if (v->gone) {
-        if (deadline_passed(v->gone_ns, DRAIN_S, now))
+        if (!v->reading && deadline_passed(v->gone_ns, DRAIN_S, now))
             mover_finish(v);
         return;
     }

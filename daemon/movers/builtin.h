@@ -13,7 +13,7 @@ int builtin_start(struct builtin_movers *m, const struct mover_spec *s, struct e
 int builtin_go(struct builtin_movers *m, const char *operation, struct err *e);
 int builtin_adopt(struct builtin_movers *m, const struct process_identity *id, const struct mover_spec *s,
                   struct err *e);
-int builtin_result(struct builtin_movers *m, const char *operation, struct mover_end *end, struct err *e);
+int builtin_result(struct builtin_movers *m, const char *operation, struct err *e);
 int builtin_cancel(struct builtin_movers *m, const char *operation, int64_t deadline_ns, struct err *e);
 int builtin_forget(struct builtin_movers *m, const char *operation, struct err *e);
 bool builtin_has(const struct builtin_movers *m, const char *operation);

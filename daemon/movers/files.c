@@ -136,43 +136,12 @@ int results_sync(const struct builtin_movers *m, struct err *e)
     return 0;
 }
 
-/* The whole file, bounded; NULL and the reason. */
-static char *result_load(const char *path, size_t *len, char *why, size_t cap)
-{
-    CLEANUP_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    struct stat st;
-    if (fd < 0 || fstat(fd, &st) < 0) {
-        snprintf(why, cap, "%s", errno == ENOENT ? "missing" : strerror(errno));
-        return NULL;
-    }
-    if (st.st_size == 0 || st.st_size > (off_t)WIRE_RESULT_MAX) {
-        snprintf(why, cap, st.st_size ? "size of %lld bytes" : "empty", (long long)st.st_size);
-        return NULL;
-    }
-    char *text = malloc((size_t)st.st_size);
-    for (*len = 0; text && *len < (size_t)st.st_size;) {
-        ssize_t n = pread(fd, text + *len, (size_t)st.st_size - *len, (off_t)*len);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0) {
-            snprintf(why, cap, "cannot read it: %s", n < 0 ? strerror(errno) : "truncated while it was read");
-            free(text);
-            return NULL;
-        }
-        *len += (size_t)n;
-    }
-    if (!text)
-        snprintf(why, cap, "no memory for %lld bytes", (long long)st.st_size);
-    return text;
-}
-
 static bool is_id(const char *s)
 {
     return s && strlen(s) == 32 && strspn(s, "0123456789abcdef") == 32;
 }
 
-/* Requirements for every result. */
-static const char *result_check(const json_t *j, const char *operation, const char *kind, pid_t pid)
+const char *result_fault(const json_t *j, const char *operation, const char *kind, pid_t pid)
 {
     const json_t *code = json_object_get(j, "code"), *error = json_object_get(j, "error");
     const char *op = json_string_value(json_object_get(j, "operation"));
@@ -198,23 +167,14 @@ static const char *result_check(const json_t *j, const char *operation, const ch
     return NULL;
 }
 
-json_t *result_read(const struct builtin_movers *m, const char *operation, const char *kind, pid_t pid, char *why,
-                    size_t cap)
+struct parse *result_begin(const struct builtin_movers *m, const char *operation, parse_done_fn *done, void *arg)
 {
+    static const struct parse_limits limits = {.bytes = WIRE_RESULT_MAX,
+                                               .bounds = {WIRE_RESULT_VALUES_MAX, WIRE_RESULT_DEPTH_MAX},
+                                               .flags = JSON_REJECT_DUPLICATES};
     char path[4300];
-    size_t len = 0;
-    json_error_t je;
     mover_result_path(path, sizeof path, m->state_dir, operation);
-    CLEANUP_FREE char *text = result_load(path, &len, why, cap);
-    if (!text)
-        return NULL;
-    json_t *j = json_loadb(text, len, JSON_REJECT_DUPLICATES, &je);
-    const char *bad = j ? result_check(j, operation, kind, pid) : je.text;
-    if (!bad)
-        return j;
-    snprintf(why, cap, "%.150s", bad);
-    json_decref(j);
-    return NULL;
+    return parse_file(m->parser, path, &limits, done, arg);
 }
 
 int result_forget(struct builtin_movers *m, const char *operation, struct err *e)

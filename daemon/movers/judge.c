@@ -199,7 +199,9 @@ static void judge_without_result(const struct mover *v, struct mover_end *end, c
         end_set(end, MOVER_MISMATCH, ERR_GENERIC, v, "finished but its result is unreadable: %s; %s%s", why, status,
                 words);
     } else {
-        end_set(end, MOVER_DIED, ERR_GENERIC, v, "died while running: %s%s%s", status, last, words);
+        const bool left = strcmp(why, "missing") != 0 && strcmp(why, "empty") != 0;
+        end_set(end, MOVER_DIED, ERR_GENERIC, v, "died while running: %s%s%s%s%s", status,
+                left ? "; its result is unreadable: " : "", left ? why : "", last, words);
         const int sig = v->status >= 0 ? WTERMSIG(v->status) : 0;
         if (sig == SIGKILL)
             err_hint(
@@ -244,16 +246,19 @@ static void judge_result(const struct mover *v, struct mover_end *end)
                  "terminated externally (systemctl stop, shutdown); the next attempt resumes from its checkpoint");
 }
 
-void mover_judge(const struct mover *v, struct mover_end *end)
+void mover_judge(const struct mover *v, json_t *result, const char *why, struct mover_end *end)
 {
-    char why[256] = "";
-    *end = (struct mover_end){
-        .status = v->status, .memory_peak = v->memory_peak, .oom_kills = v->oom_kills, .cpu_seconds = v->cpu_seconds};
-    end->result = result_read(v->owner, v->operation, v->kind, v->id.pid, why, sizeof why);
+    const char *fault = result ? result_fault(result, v->operation, v->kind, v->id.pid) : why;
+    *end = (struct mover_end){.status = v->status,
+                              .memory_peak = v->memory_peak,
+                              .oom_kills = v->oom_kills,
+                              .cpu_seconds = v->cpu_seconds,
+                              .looked_for = v->looked_for};
+    end->result = fault ? NULL : json_incref(result);
     if (end->result)
         judge_result(v, end);
     else if (v->killed_now)
         judge_killed(v, end);
     else
-        judge_without_result(v, end, why);
+        judge_without_result(v, end, fault);
 }

@@ -21,9 +21,11 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define BATCH 32           /* messages of one mover before others are served */
+#define BATCH 32 /* messages of one mover before others are served */
+#define BATCH_BYTES (64u << 10)
 #define MESSAGES_PER_S 400 /* a higher rate is a flood */
-#define DRAIN_MAX 4096     /* the capacity of a socket's buffer */
+#define BYTES_PER_S (1u << 20)
+#define DRAIN_MAX 4096 /* the capacity of a socket's buffer */
 #define VIOLATIONS_MAX 3
 #define ACCEPT_BATCH 16
 #define DIALS_MAX 100 /* in ten seconds; a mover waits between attempts */
@@ -43,7 +45,7 @@ struct conn {
     sd_event_source *source;
     bool greeted;
     int64_t window_ns;
-    unsigned in_window;
+    unsigned in_window, bytes_in_window;
 };
 
 /* ---- listening ---- */
@@ -144,8 +146,9 @@ static void protocol_violated(struct mover *v)
         v->owner->ops->misbehaved(v);
 }
 
-/* 1: one message was read; 0: none is available; -EPIPE: the end; -EBADMSG: a protocol violation. */
-static int message_read(struct mover *v)
+/* 1: one message was read, whose length is added to *bytes; 0: none is available; -EPIPE: the end; -EBADMSG: a protocol
+ * violation. */
+static int message_read(struct mover *v, size_t *bytes)
 {
     static char buf[WIRE_MAX + 1]; /* the loop has one thread */
     struct conn *c = v->conn;
@@ -156,13 +159,19 @@ static int message_read(struct mover *v)
         return n == -EAGAIN ? 0 : -EPIPE;
     if (n == 0 && !(flags & MSG_TRUNC))
         return -EPIPE;
+    *bytes += (size_t)n;
     int64_t now = mono_ns();
     if (now - c->window_ns > second_ns()) {
         c->window_ns = now;
-        c->in_window = 0;
+        c->in_window = c->bytes_in_window = 0;
     }
+    c->bytes_in_window += (unsigned)n;
     if (++c->in_window > MESSAGES_PER_S && !v->gone) {
         snprintf(v->violation, sizeof v->violation, "more than %d messages a second", MESSAGES_PER_S);
+        return -EBADMSG;
+    }
+    if (c->bytes_in_window > BYTES_PER_S && !v->gone) {
+        snprintf(v->violation, sizeof v->violation, "more than %u MiB of messages a second", BYTES_PER_S >> 20);
         return -EBADMSG;
     }
     if ((flags & MSG_TRUNC) || (size_t)n > WIRE_MAX) {
@@ -181,9 +190,10 @@ static int on_message(sd_event_source *s, int fd, uint32_t events, void *arg)
     (void)s;
     (void)fd;
     (void)events;
+    size_t bytes = 0;
     /* A callback may have closed the connection. */
-    for (unsigned i = 0; i < BATCH && v->conn; i++) {
-        int rc = message_read(v);
+    for (unsigned i = 0; i < BATCH && bytes < BATCH_BYTES && v->conn; i++) {
+        int rc = message_read(v, &bytes);
         if (rc == -EPIPE)
             conn_close(v);
         else if (rc == -EBADMSG)
@@ -197,7 +207,8 @@ static int on_message(sd_event_source *s, int fd, uint32_t events, void *arg)
 bool conn_drain(struct mover *v)
 {
     for (unsigned i = 0; i < DRAIN_MAX && v->conn; i++) {
-        int rc = message_read(v);
+        size_t bytes = 0;
+        int rc = message_read(v, &bytes);
         if (rc == 0)
             return false;
         if (rc < 0) {

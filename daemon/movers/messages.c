@@ -7,6 +7,7 @@
  * plausible numbers, else it is ignored.
  */
 #include "base/cleanup.h"
+#include "base/json-bounds.h"
 #include "base/password.h"
 #include "base/time.h"
 #include "daemon/movers/builtin-impl.h"
@@ -253,7 +254,11 @@ static bool message_dispatch(struct mover *v, const json_t *m, bool *greeted)
 
 bool mover_message(struct mover *v, const char *text, size_t len, bool *greeted)
 {
-    json_t *m = json_loadb(text, len, JSON_REJECT_DUPLICATES, NULL);
+    static const struct json_bounds bounds = {WIRE_VALUES_MAX, WIRE_DEPTH_MAX};
+    const bool fits = json_within(text, len, &bounds);
+    json_t *m = fits ? json_loadb(text, len, JSON_REJECT_DUPLICATES, NULL) : NULL;
+    if (!fits)
+        return set_violation(v, "message of more than %d values", WIRE_VALUES_MAX);
     bool ok = json_is_object(m) ? message_dispatch(v, m, greeted) : set_violation(v, "message is not a JSON object");
     json_decref(m);
     return ok;

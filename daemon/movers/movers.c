@@ -66,9 +66,9 @@ int movers_adopt(struct movers *m, const struct process_identity *identity, cons
     return s->plugin ? plugin_movers_adopt(m->plugins, s, e) : builtin_adopt(m->builtin, identity, s, e);
 }
 
-int movers_result(struct movers *m, const char *operation, struct mover_end *end, struct err *e)
+int movers_result(struct movers *m, const char *operation, struct err *e)
 {
-    return builtin_result(m->builtin, operation, end, e);
+    return builtin_result(m->builtin, operation, e);
 }
 
 int movers_cancel(struct movers *m, const char *operation, int64_t deadline_ns, struct err *e)

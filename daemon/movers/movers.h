@@ -17,7 +17,8 @@
  * id that was passed to ready(). After any end but MOVER_OK the plugin's cleanup has been called, so that another
  * attempt of the same operation starts from the beginning; after MOVER_OK it is called when ended() has returned.
  *
- * All of it belongs to the event loop's thread; nothing blocks but movers_result() (5 s at most).
+ * All of it belongs to the event loop's thread; nothing blocks but movers_result() (5 s at most). Results are read and
+ * parsed in a thread (proc/parser.h): they may have 1 MiB, of a mover that is not trusted.
  */
 #ifndef SNAPFERRY_DAEMON_MOVERS_MOVERS_H
 #define SNAPFERRY_DAEMON_MOVERS_MOVERS_H
@@ -54,6 +55,7 @@ struct mover_end {
      */
     json_t *result;
     int status;                      /* wait status if known, else -1 */
+    bool looked_for;                 /* of movers_result() */
     uint64_t memory_peak, oom_kills; /* bytes; from the cgroup, 0 if unknown */
     double cpu_seconds;
     struct err err; /* for outcomes other than OK: process, signal, last progress, and a hint */
@@ -129,10 +131,10 @@ int movers_sync(const struct movers *m, struct err *e);
 int movers_go(struct movers *m, const char *operation, struct err *e);
 /* Adopts what an earlier daemon started (MS-50, AO-06). Of the built-in one `identity` is verified and the job is
  * not needed; a plugin needs its id and request. 0: adopted, ended() will be called; -ESRCH: the process no longer
- * exists, see movers_result(). */
+ * exists, movers_result() is next. */
 int movers_adopt(struct movers *m, const struct process_identity *identity, const struct mover_spec *s, struct err *e);
-/* The result of a built-in mover that has ended: fills `end`, whose result is a new reference here. */
-int movers_result(struct movers *m, const char *operation, struct mover_end *end, struct err *e);
+/* The result of a built-in mover that has ended before it could be adopted: ended() will be called with it. */
+int movers_result(struct movers *m, const char *operation, struct err *e);
 /* Making the request durable is up to the caller. A cancel is sent (CANCEL and SIGTERM; `cancel` of a plugin); at
  * `deadline_ns` (realtime; 0: cancel_grace_s from now) follows SIGKILL, or `cleanup`. ended() is called in any case.
  * -ESRCH: there is none. */

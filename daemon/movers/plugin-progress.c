@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* plugin-progress.c - progress of a mover plugin by answer, stream or end of a process, and its effects */
 #include "base/cleanup.h"
+#include "base/json-bounds.h"
 #include "base/time.h"
 #include "daemon/movers/plugin-movers-impl.h"
 
@@ -160,6 +161,9 @@ void pm_heard(struct pm_op *o, enum plugin_verb v, const json_t *doc)
         o->pm->events->progress(o->operation, p, o->pm->arg);
 }
 
+/* Of a line, which the event loop parses: they come by the hundred. */
+static const struct json_bounds line_bounds = {8192, 64};
+
 static void progress_line(const char *line, size_t len, void *arg)
 {
     struct pm_op *o = arg;
@@ -167,6 +171,11 @@ static void progress_line(const char *line, size_t len, void *arg)
     enum plugin_verb v = o->style_run ? PV_RUN : PV_WATCH;
     if (o->state != PM_RUNNING || o->decided)
         return;
+    if (!json_within(line, len, &line_bounds)) {
+        plugin_lies(&o->prog, v, &e, "a line of more than %zu values", line_bounds.values);
+        pm_progress_failed(o, &e);
+        return;
+    }
     CLEANUP_PLUGIN_JSON json_t *doc = plugin_parse(&o->prog, v, line, len, &e);
     if (doc)
         pm_heard(o, v, doc);

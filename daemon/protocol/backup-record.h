@@ -24,6 +24,7 @@
 #define RECORD_VOLUMES 128            /* of a part, at most */
 #define RECORD_PARTS_MAX 512          /* of a backup */
 #define RECORD_BYTES_MAX (400u << 10) /* of the document of a part, as compact JSON */
+#define RECORD_VALUES_MAX (64u << 10) /* in it; a volume has about twelve */
 #define RECORD_ID_MAX 191             /* bytes of a backup's id */
 #define RECORD_NODE_MAX 255
 #define RECORD_NAME_MAX 4095 /* of a volume */

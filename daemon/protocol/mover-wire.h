@@ -18,10 +18,16 @@
         -1, -1, -1, -1, -1, -1, -1                                                                                     \
     }
 #define WIRE_JOB_MAX (16u << 20) /* bytes of a job document */
-/* Of a result file, in bytes: it is parsed in the daemon's loop, and kept in a record. */
+/* Of a message from a mover: what is in it. It is parsed in the daemon's loop. */
+#define WIRE_VALUES_MAX 256
+#define WIRE_DEPTH_MAX 8
+/* Of a result file, in bytes and values: it is parsed beside the daemon's loop, and kept in a record. */
 #define WIRE_RESULT_MAX (1u << 20)
+#define WIRE_RESULT_VALUES_MAX (128u << 10)
+#define WIRE_RESULT_DEPTH_MAX 64
 /* Of the lists in it together: what has no room is counted, or comes on another page. */
 #define WIRE_LIST_MAX (640u << 10)
+#define WIRE_LIST_VALUES_MAX (96u << 10)
 #define OPERATION_MAX 255 /* bytes of an operation's id */
 
 /* The kind of a mover that belongs to no operation: it opens a repository, and that is all. */

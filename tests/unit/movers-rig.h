@@ -26,6 +26,7 @@ struct rig {
     struct movers *m;
     struct mover_limits limits;
     bool no_go;     /* do not say "go" when it is ready */
+    bool no_copy;   /* do not keep results */
     int changes_fd; /* goes with the job; 0: none */
     int64_t go_timeout_s, stall_timeout_s, grace_s, max_duration_s;
     /* what was heard */
@@ -36,6 +37,7 @@ struct rig {
     struct err err;
     json_t *result;
     int status;
+    bool looked_for;
     double cpu_seconds;
     uint64_t memory_peak;
 };
@@ -71,10 +73,11 @@ static inline void rig_ended(const char *operation, const struct mover_end *end,
     r->outcome = end->outcome;
     r->err = end->err;
     r->status = end->status;
+    r->looked_for = end->looked_for;
     r->cpu_seconds = end->cpu_seconds;
     r->memory_peak = end->memory_peak;
     json_decref(r->result);
-    r->result = json_deep_copy(end->result);
+    r->result = r->no_copy ? NULL : json_deep_copy(end->result);
 }
 static const struct movers_events rig_events = {rig_ready, rig_started, rig_progress, rig_ended, NULL};
 

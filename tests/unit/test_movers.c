@@ -639,7 +639,6 @@ static void test_adopt_too_late(void **state)
 {
     struct rig r;
     struct err e = ERR_INIT;
-    struct mover_end end;
     (void)state;
     rig_new(&r, NULL);
     make_repo(&r);
@@ -658,16 +657,20 @@ static void test_adopt_too_late(void **state)
     rig_movers(&r);
     const struct mover_spec s = adopt_spec(&r);
     assert_int_equal(movers_adopt(r.m, &id, &s, &e), -ESRCH);
-    assert_ok(movers_result(r.m, op, &end, &e), &e);
-    assert_int_equal(end.outcome, MOVER_OK);
-    assert_int_equal(strlen(text_of(end.result, "snapshotID")), 32);
-    json_decref(end.result);
+    rig_forget(&r);
+    assert_ok(movers_result(r.m, op, &e), &e);
+    assert_true(movers_has(r.m, op));
+    rig_until(&r, &r.ended, 1, 5);
+    assert_int_equal(r.outcome, MOVER_OK);
+    assert_true(r.looked_for);
+    assert_int_equal(strlen(text_of(r.result, "snapshotID")), 32);
     assert_ok(movers_forget(r.m, op, NULL, NULL, &e), &e);
     assert_false(cgroup_left(&r, op));
     assert_ok(movers_forget(r.m, op, NULL, NULL, &e), &e);
-    assert_ok(movers_result(r.m, op, &end, &e), &e);
-    assert_int_equal(end.outcome, MOVER_DIED);
-    assert_null(end.result);
+    assert_ok(movers_result(r.m, op, &e), &e);
+    rig_until(&r, &r.ended, 2, 5);
+    assert_int_equal(r.outcome, MOVER_DIED);
+    assert_null(r.result);
     close(src);
     rig_free(&r);
 }

@@ -84,6 +84,16 @@ static void leave_good(const char *operation, int code)
           code ? "{\"class\":\"no-space\",\"exit\":18,\"errno\":28,\"message\":\"full\",\"hint\":\"\"}" : "null");
 }
 
+static void leave_slow(void)
+{
+    static char text[(1 << 20) - 512];
+    memset(text, 'x', sizeof text);
+    for (size_t i = 0; i + 6 <= sizeof text; i += 6)
+        memcpy(text + i, "\\u00e4", 6);
+    leave("{\"operation\":\"%s\",\"kind\":\"backup\",\"code\":0,\"pid\":%d,\"snapshotID\":\"%032d\",\"x\":\"%.*s\"}",
+          me, (int)getpid(), 1, (int)(sizeof text / 6 * 6), text);
+}
+
 static void wait_for_death(void)
 {
     for (;;)
@@ -128,6 +138,14 @@ static void protocol_breakers(const char *path)
     if (!strcmp(me, "deep")) {
         memset(big, '[', 60000);
         break_again_and_again(path, big, 60000);
+    }
+    if (!strcmp(me, "many-values")) {
+        memset(big, ',', 3000);
+        memcpy(big, "{\"a\":[0", 7);
+        for (int i = 8; i < 3000; i += 2)
+            big[i] = '0';
+        memcpy(big + 2998, "]}", 2);
+        break_again_and_again(path, big, 3000);
     }
     if (!strcmp(me, "other-operation"))
         break_again_and_again(path, "{\"type\":\"HELLO\",\"operation\":\"up-1\",\"seq\":1,\"protocol\":1}", 56);
@@ -305,6 +323,15 @@ static void leavers(const char *path)
             leave(",0");
         leave("]}");
     }
+    if (!strcmp(me, "r-wide")) {
+        leave("{\"operation\":\"%s\",\"kind\":\"backup\",\"code\":0,\"pid\":%d,\"snapshotID\":\"%032d\",\"x\":[[]", me,
+              (int)getpid(), 1);
+        for (int i = 0; i < 300000; i++)
+            leave(",[]");
+        leave("]}");
+    }
+    if (!strncmp(me, "r-slow", 6)) /* valid, and what a parser can have to do with 1 MiB */
+        leave_slow();
     if (!strcmp(me, "r-deep"))
         for (int i = 0; i < 100000; i++)
             leave("[");
@@ -379,7 +406,8 @@ static void test_protocol_breakers(void **state)
         {"garbage", "not a JSON object"},
         {"array", "not a JSON object"},
         {"huge", "more than 64 KiB"},
-        {"deep", "not a JSON object"},
+        {"deep", "more than 256 values"},
+        {"many-values", "more than 256 values"},
         {"no-hello", "first message is not HELLO"},
         {"other-operation", "another operation"},
         {"protocol-9", "protocol"},
@@ -462,7 +490,8 @@ static void test_results(void **state)
         {"r-half", MOVER_MISMATCH, "result is unreadable"},
         {"r-huge", MOVER_MISMATCH, "size of 1099511627776 bytes"},
         {"r-large", MOVER_MISMATCH, "size of 2097"},
-        {"r-deep", MOVER_MISMATCH, "result is unreadable"},
+        {"r-deep", MOVER_MISMATCH, "nested deeper than 64"},
+        {"r-wide", MOVER_MISMATCH, "more than 131072 values"},
         {"r-controls", MOVER_FAILED, "a?[31m?b"},
     };
     struct rig r;
@@ -483,6 +512,52 @@ static void test_results(void **state)
     rig_free(&r);
 }
 
+static double cpu_of(int who)
+{
+    struct rusage u;
+    getrusage(who, &u);
+    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1e-6;
+}
+
+/* Many of them at once: the event loop has the smaller part of it, though it starts the movers and does all else. */
+static void test_slow_results(void **state)
+{
+    enum { N = 24 };
+    static const char *const last = "r-slow-23";
+    struct rig r;
+    struct err e = ERR_INIT;
+    char name[16];
+    (void)state;
+    rig_new(&r, own_path);
+    r.no_copy = true;
+    json_t *job = json_pack("{s:s, s:{s:s}}", "kind", "backup", "repository", "path", "/nowhere");
+    for (int i = 0; i < N; i++) {
+        snprintf(name, sizeof name, "r-slow-%d", i);
+        assert_ok(rig_start(&r, name, "backup", job, -1, "x", &e), &e);
+    }
+    json_decref(job);
+    const double all = cpu_of(RUSAGE_SELF), mine = cpu_of(RUSAGE_THREAD);
+    for (unsigned n = 1; n <= N; n++)
+        rig_until(&r, &r.ended, n, 20);
+    assert_int_equal(r.outcome, MOVER_OK);
+    const double own = cpu_of(RUSAGE_THREAD) - mine, beside = cpu_of(RUSAGE_SELF) - all - own;
+    if (own > beside)
+        fail_msg("%.3f s of CPU in the loop, %.3f s beside it", own, beside);
+    /* It ends while some are read. */
+    job = json_pack("{s:s, s:{s:s}}", "kind", "backup", "repository", "path", "/nowhere");
+    assert_ok(rig_start(&r, last, "backup", job, -1, "x", &e), &e);
+    json_decref(job);
+    rig_until(&r, &r.started, N + 1, 10);
+    for (int i = 0; i < 8; i++) {
+        snprintf(name, sizeof name, "r-slow-%d", i);
+        assert_ok(movers_result(r.m, name, &e), &e);
+        assert_true(movers_has(r.m, name));
+        assert_int_equal(movers_forget(r.m, name, NULL, NULL, &e), -EBUSY);
+        assert_ok(movers_cancel(r.m, name, 0, &e), &e);
+    }
+    rig_free(&r);
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 5 && !strcmp(argv[1], "--socket"))
@@ -492,7 +567,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_protocol_breakers), cmocka_unit_test(test_never_ready),
         cmocka_unit_test(test_talkers),           cmocka_unit_test(test_deaf),
-        cmocka_unit_test(test_results),
+        cmocka_unit_test(test_results),           cmocka_unit_test(test_slow_results),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

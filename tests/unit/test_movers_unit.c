@@ -240,7 +240,6 @@ static void test_adopt(void **state)
 {
     struct rig r;
     struct err e = ERR_INIT;
-    struct mover_end told;
     (void)state;
     int src = begin(&r, 32 * MIB);
     const struct mover_spec s = {
@@ -273,10 +272,12 @@ static void test_adopt(void **state)
         usleep(20000); /* until systemd has noticed */
     rig_movers(&r);
     assert_int_equal(movers_adopt(r.m, &id, &s, &e), -ESRCH);
-    assert_ok(movers_result(r.m, op, &told, &e), &e);
-    assert_int_equal(told.outcome, MOVER_DIED);
-    assert_true(WIFSIGNALED(told.status));
-    assert_int_equal(WTERMSIG(told.status), SIGKILL);
+    rig_forget(&r);
+    assert_ok(movers_result(r.m, op, &e), &e);
+    rig_until(&r, &r.ended, 1, 10);
+    assert_int_equal(r.outcome, MOVER_DIED);
+    assert_true(WIFSIGNALED(r.status));
+    assert_int_equal(WTERMSIG(r.status), SIGKILL);
     /* Its unit is a stray until it is forgotten. */
     CLEANUP(movers_listed_clear) struct movers_listed all;
     movers_listed_init(&all);

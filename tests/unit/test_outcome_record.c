@@ -6,6 +6,8 @@
 #include "tests/unit/test.h"
 
 #include "base/json.h"
+#include "daemon/mover/backup-records.h"
+#include "daemon/protocol/backup-record.h"
 #include "daemon/records/outcome-record.h"
 #include "daemon/records/step-answer.h"
 
@@ -473,12 +475,35 @@ static void answers_of_steps(void **state)
     assert_null(step_items_error(&a.items));
 }
 
+/* What any node may have written, and a page of the daemon's must have room for. */
+static void records_of_too_much_are_refused(void **state)
+{
+    json_t *labels = json_pack("{s:s,s:s,s:s,s:s,s:s}", "backup", "b1", "node", "n1", "machine",
+                               "0123456789abcdef0123456789abcdef", "part", "0", "state", "final");
+    json_t *data = json_pack("{s:[]}", "x");
+    (void)state;
+    assert_null(backup_record_malformed(labels, data));
+    for (unsigned i = 0; i + 2 < RECORD_VALUES_MAX; i++)
+        json_array_append_new(json_object_get(data, "x"), json_true());
+    assert_null(backup_record_malformed(labels, data));
+    json_array_append_new(json_object_get(data, "x"), json_true());
+    assert_string_equal(backup_record_malformed(labels, data), "it is too large");
+    json_array_clear(json_object_get(data, "x"));
+    json_object_set_new(labels, "other", long_text(7 << 10));
+    assert_null(backup_record_malformed(labels, data));
+    json_object_set_new(labels, "other", long_text(8 << 10));
+    assert_string_equal(backup_record_malformed(labels, data), "its labels are too large");
+    json_decref(labels);
+    json_decref(data);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_written_is_read),
         cmocka_unit_test(unknown_members_survive),
         cmocka_unit_test(malformed_records_are_refused),
+        cmocka_unit_test(records_of_too_much_are_refused),
         cmocka_unit_test(wrong_types_of_what_is_not_needed),
         cmocka_unit_test(truncated_documents),
         cmocka_unit_test(bounds_of_texts),

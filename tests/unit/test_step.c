@@ -289,6 +289,32 @@ static void test_large_result(void **state)
     json_decref(n);
 }
 
+/* It is parsed in a thread: whatever happens meanwhile, its end is heard of once. */
+static void test_large_result_canceled(void **state)
+{
+    (void)state;
+    json_t *n = json_integer(4 << 20);
+    unsigned whole = 0;
+    for (int i = 0; i < 24; i++) {
+        SEEN s = {.fd = -1};
+        struct err e = ERR_INIT;
+        struct step *t = NULL;
+        assert_ok(step_start(steps, "large", fn_large, n, 20, done, &s, &t, &e), &e);
+        if (i == 23)
+            until(&s.calls, 20);
+        for (int turns = 0; turns < 8 * i && !s.calls; turns++)
+            sd_event_run(loop, 2000);
+        if (!s.calls)
+            step_cancel(t);
+        until(&s.calls, 20);
+        assert_int_equal(s.calls, 1);
+        assert_true(s.canceled != (json_string_length(s.out) == 4 << 20));
+        whole += !s.canceled;
+    }
+    assert_true(whole > 0 && whole < 24);
+    json_decref(n);
+}
+
 static void test_timeout(void **state)
 {
     (void)state;
@@ -359,9 +385,11 @@ static void test_nonsense(void **state)
         assert_true(s.seconds < 5);
         json_decref(in);
     }
-    const char *texts[] = {"not json", "[]", "{}",
+    static char large[100000];
+    memset(large, '[', sizeof large - 1);
+    const char *texts[] = {"not json", "[]", "{}", large,
                            "{\"class\": 1, \"errno\": \"x\", \"message\": \"\", \"hint\": \"\"}"};
-    for (size_t i = 0; i < 4; i++) {
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         json_t *in = json_string(texts[i]);
         SEEN s = run(fn_forged, in, 10);
         assert_non_null(strstr(s.e.msg, "malformed"));
@@ -469,6 +497,21 @@ static void test_freed_in_its_callback(void **state)
     until(&s.calls, 5);
     assert_true(s.fd >= 0);
     assert_int_equal(other.calls, 0);
+    SEEN large = {.fd = -1};
+    json_t *n = json_integer(4 << 20);
+    assert_ok(step_start(steps, "large", fn_large, n, 20, free_in_callback, &large, NULL, &e), &e);
+    until(&large.calls, 20);
+    assert_int_equal(json_string_length(large.out), 4 << 20);
+    /* And with the daemon's end in between. */
+    for (int i = 0; i < 8; i++) {
+        SEEN unheard = {.fd = -1};
+        assert_ok(step_start(steps, "large", fn_large, n, 20, done, &unheard, NULL, &e), &e);
+        for (int turns = 0; turns < 20 * i && !unheard.calls; turns++)
+            sd_event_run(loop, 2000);
+        steps_free(steps);
+        assert_ok(steps_new(&steps, loop, &e), &e);
+    }
+    json_decref(n);
 }
 
 /* ---- a child that SIGKILL does not end: it writes to a frozen file system ---- */
@@ -796,6 +839,7 @@ int main(void)
         BOTH(test_error),
         BOTH(test_descriptor),
         BOTH(test_large_result),
+        T(test_large_result_canceled),
         BOTH(test_timeout),
         BOTH(test_cancel),
         BOTH(test_crash),

@@ -259,7 +259,7 @@ static void a_result_that_is_too_large(void **state)
     text[RECORDS_DOC_MAX + 9] = '\0';
     const struct mover_end end = {.outcome = MOVER_OK, .result = json_pack("{s:s}", "text", text)};
     free(text);
-    engine_mover_ended(x->g, "up-large", &end, false);
+    engine_mover_ended(x->g, "up-large", &end);
     run_until(x, none_left, "its end");
     operation_clear(&op);
     assert_ok(operation_get(x->r, "up-large", &op, &e), &e);

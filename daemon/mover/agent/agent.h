@@ -18,8 +18,9 @@ struct run_context {
     int changes; /* likewise */
     struct mover_progress *progress;
     struct mover_cancel *cancel;
-    json_t *result; /* members are added to it */
-    size_t listed;  /* bytes of the lists in it, see list_add() */
+    json_t *result;       /* members are added to it */
+    size_t listed;        /* bytes of the lists in it, see list_add() */
+    size_t listed_values; /* likewise */
 };
 
 /* Adds `item` (taken over, NULL: no memory) to a list of the result if there is room for it; false: it was dropped. */

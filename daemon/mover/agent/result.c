@@ -4,6 +4,7 @@
 
 #include "base/cleanup.h"
 #include "base/crash.h"
+#include "base/json-bounds.h"
 
 #include <errno.h>
 #include <string.h>
@@ -79,11 +80,13 @@ json_t *result_error_json(const struct err *e)
 bool list_add(struct run_context *x, json_t *list, json_t *item)
 {
     const size_t len = item ? json_dumpb(item, NULL, 0, JSON_COMPACT) + 1 : 0;
-    if (!item || x->listed + len > WIRE_LIST_MAX) {
+    const size_t values = item ? json_values(item) + 1 : 0;
+    if (!item || x->listed + len > WIRE_LIST_MAX || x->listed_values + values > WIRE_LIST_VALUES_MAX) {
         json_decref(item);
         return false;
     }
     x->listed += len;
+    x->listed_values += values;
     return json_array_append_new(list, item) == 0;
 }
 
