@@ -288,7 +288,7 @@ check-asan:
 	    T='$(patsubst $(BUILD)/%,$(BUILD)-asan/%,$(ASAN_TESTS))'
 
 TSAN_TESTS := pool hash reader reader_faults target blob item indexset repo repo_deaths backup backup_faults \
-              movers_hostile parser step records_commit records_faults records_recovery
+              parser step records_commit records_faults records_recovery
 check-tsan:
 	+@$(MAKE) --no-print-directory BUILD=$(BUILD)-tsan SAN=thread OPT=-O1 run-sanitized \
 	    T='$(TSAN_TESTS:%=$(BUILD)-tsan/tests/unit/test_%)'

@@ -19,13 +19,14 @@ bool epoch_watermark_of_name(const char *name, int64_t *seconds);
 
 /*
  * The set completed earliest in the order given: marks its members and returns how many there are (0: no set is
- * complete; nothing is marked).
+ * complete; nothing is marked), -ENOMEM. Anybody who can write blobs makes as many names as he likes: the time it takes
+ * is that of sorting them.
  */
-size_t epoch_first_complete(const char *const *names, size_t n, bool *member);
+int64_t epoch_first_complete(const char *const *names, size_t n, bool *member);
 
 /*
  * The chain of ranges from epoch 0 on that reaches farthest, with the fewest links. `ranges` is sorted by min; chain[]
- * (room for n) gets the numbers of its links in order. Returns how many, -ENOMEM.
+ * (room for n) gets the numbers of its links in order. Returns how many, -ENOMEM. As above.
  */
 int64_t epoch_chain(const struct epoch_range *ranges, size_t n, size_t *chain);
 

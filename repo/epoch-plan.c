@@ -31,17 +31,35 @@ static bool is_single(const struct blob_info *b, int64_t epoch)
     return b->name[1] == 's' && epoch_of_name(b->name) == epoch;
 }
 
+/* Where the blobs of `epoch`, or of the next one that has any, begin in l->at. */
+static size_t epoch_begin(const struct epoch_listing *l, int64_t epoch)
+{
+    size_t lo = 0, hi = l->n_at;
+    while (lo < hi) {
+        const size_t mid = lo + (hi - lo) / 2;
+        if (l->at[mid].epoch < epoch)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+/* How many there are from there on. */
+static size_t epoch_count(const struct epoch_listing *l, size_t begin, int64_t epoch)
+{
+    size_t end = begin;
+    while (end < l->n_at && l->at[end].epoch == epoch)
+        end++;
+    return end - begin;
+}
+
 /* The first epoch from `from` on that has index blobs, INT64_MAX: none. Markers and ranges of others are forged to name
  * any number: epochs are not counted through. */
 static int64_t epoch_with_blobs(const struct epoch_listing *l, int64_t from)
 {
-    int64_t first = INT64_MAX;
-    for (size_t i = 0; i < l->n; i++) {
-        const int64_t v = l->b[i].name[1] == 'n' || l->b[i].name[1] == 's' ? epoch_of_name(l->b[i].name) : -1;
-        if (v >= from && v < first)
-            first = v;
-    }
-    return first;
+    const size_t i = epoch_begin(l, from);
+    return i < l->n_at ? l->at[i].epoch : INT64_MAX;
 }
 
 typedef bool blob_test(const struct blob_info *b, int64_t epoch);
@@ -62,20 +80,21 @@ static int list_add(struct blob_info **list, size_t *n, const struct blob_info *
 static int add_complete(const struct epoch_listing *l, blob_test *test, int64_t epoch, struct blob_info **list,
                         size_t *n, struct err *e)
 {
-    CLEANUP_FREE const char **names = calloc(l->n + 1, sizeof(char *));
-    CLEANUP_FREE size_t *at = malloc((l->n + 1) * sizeof *at);
-    CLEANUP_FREE bool *member = calloc(l->n + 1, sizeof *member);
+    const size_t begin = epoch_begin(l, epoch), all = epoch_count(l, begin, epoch);
+    CLEANUP_FREE const char **names = calloc(all + 1, sizeof(char *));
+    CLEANUP_FREE size_t *at = malloc((all + 1) * sizeof *at);
+    CLEANUP_FREE bool *member = calloc(all + 1, sizeof *member);
     size_t k = 0;
     if (!names || !at || !member)
         return err_nomem(e);
-    for (size_t i = 0; i < l->n; i++) {
-        if (test(&l->b[i], epoch)) {
-            names[k] = l->b[i].name;
-            at[k++] = i;
+    for (size_t i = begin; i < begin + all; i++) {
+        const struct blob_info *b = &l->b[l->at[i].i];
+        if (test(b, epoch)) {
+            names[k] = b->name;
+            at[k++] = l->at[i].i;
         }
     }
-    int rc = 0;
-    epoch_first_complete(names, k, member);
+    int rc = epoch_first_complete(names, k, member) < 0 ? err_nomem(e) : 0;
     for (size_t i = 0; rc == 0 && i < k; i++)
         if (member[i])
             rc = list_add(list, n, &l->b[at[i]], e);
@@ -84,10 +103,11 @@ static int add_complete(const struct epoch_listing *l, blob_test *test, int64_t 
 
 static int add_new(const struct epoch_listing *l, int64_t epoch, struct blob_info **list, size_t *n, struct err *e)
 {
+    const size_t begin = epoch_begin(l, epoch), all = epoch_count(l, begin, epoch);
     int rc = 0;
-    for (size_t i = 0; rc == 0 && i < l->n; i++)
-        if (of_epoch(&l->b[i], epoch))
-            rc = list_add(list, n, &l->b[i], e);
+    for (size_t i = begin; rc == 0 && i < begin + all; i++)
+        if (of_epoch(&l->b[l->at[i].i], epoch))
+            rc = list_add(list, n, &l->b[l->at[i].i], e);
     return rc;
 }
 
@@ -106,31 +126,69 @@ static int by_min(const void *pa, const void *pb)
     return (a->max > b->max) - (a->max < b->max);
 }
 
+struct named_range {
+    struct epoch_range r;
+    const char *name;
+};
+
+/* By numbers, then by name. */
+static int by_range(const void *pa, const void *pb)
+{
+    const struct named_range *a = pa, *b = pb;
+    const int c = by_min(&a->r, &b->r);
+    return c ? c : strcmp(a->name, b->name);
+}
+
 /* Only complete sets count. */
 static int ranges_find(const struct epoch_listing *l, struct ranges *ret, struct err *e)
 {
+    CLEANUP_FREE struct named_range *all = calloc(l->n + 1, sizeof *all);
     CLEANUP_FREE const char **names = calloc(l->n + 1, sizeof(char *));
     CLEANUP_FREE bool *member = calloc(l->n + 1, sizeof *member);
+    size_t n = 0;
     ret->r = calloc(l->n + 1, sizeof *ret->r);
-    if (!names || !member || !ret->r)
+    if (!all || !names || !member || !ret->r)
         return err_nomem(e);
     for (size_t i = 0; i < l->n; i++) {
-        struct epoch_range r, other;
-        size_t k = 0;
-        bool seen = false;
-        if (l->b[i].name[1] != 'r' || !epoch_range_of_name(l->b[i].name, &r))
-            continue;
-        for (size_t j = 0; j < ret->n; j++)
-            seen = seen || (ret->r[j].min == r.min && ret->r[j].max == r.max);
-        for (size_t j = 0; !seen && j < l->n; j++)
-            if (l->b[j].name[1] == 'r' && epoch_range_of_name(l->b[j].name, &other) && other.min == r.min &&
-                other.max == r.max)
-                names[k++] = l->b[j].name;
-        if (k && epoch_first_complete(names, k, member))
-            ret->r[ret->n++] = r;
+        all[n].name = l->b[i].name;
+        n += l->b[i].name[1] == 'r' && epoch_range_of_name(l->b[i].name, &all[n].r);
     }
-    if (ret->n)
-        qsort(ret->r, ret->n, sizeof *ret->r, by_min);
+    if (n)
+        qsort(all, n, sizeof *all, by_range);
+    for (size_t i = 0, k; i < n; i += k) {
+        for (k = 0; i + k < n && by_min(&all[i].r, &all[i + k].r) == 0; k++)
+            names[k] = all[i + k].name;
+        const int64_t complete = epoch_first_complete(names, k, member);
+        if (complete < 0)
+            return err_nomem(e);
+        if (complete)
+            ret->r[ret->n++] = all[i].r;
+    }
+    return 0;
+}
+
+static int by_epoch(const void *pa, const void *pb)
+{
+    const struct epoch_at *a = pa, *b = pb;
+    if (a->epoch != b->epoch)
+        return a->epoch < b->epoch ? -1 : 1;
+    return a->i < b->i ? -1 : a->i > b->i;
+}
+
+/* So that what is decided for each epoch takes the time of its blobs, not of all. */
+static int epochs_sort(struct epoch_listing *l, struct err *e)
+{
+    l->at = malloc((l->n + 1) * sizeof *l->at);
+    if (!l->at)
+        return err_nomem(e);
+    for (size_t i = 0; i < l->n; i++) {
+        const char kind = l->b[i].name[1];
+        const int64_t epoch = kind == 'n' || kind == 's' ? epoch_of_name(l->b[i].name) : -1;
+        if (epoch >= 0)
+            l->at[l->n_at++] = (struct epoch_at){epoch, i};
+    }
+    if (l->n_at)
+        qsort(l->at, l->n_at, sizeof *l->at, by_epoch);
     return 0;
 }
 
@@ -147,7 +205,9 @@ int epoch_listing_make(struct epoch_listing *ret, struct blob_info *b, size_t n,
         if (epoch_watermark_of_name(b[i].name, &v) && v > l.watermark)
             l.watermark = v;
     }
-    int rc = ranges_find(&l, &ranges, e);
+    int rc = epochs_sort(&l, e);
+    if (rc == 0)
+        rc = ranges_find(&l, &ranges, e);
     CLEANUP_FREE size_t *chain = rc == 0 ? calloc(ranges.n + 1, sizeof *chain) : NULL;
     int64_t links = chain ? epoch_chain(ranges.r, ranges.n, chain) : -ENOMEM;
     if (links > 0)
@@ -155,6 +215,7 @@ int epoch_listing_make(struct epoch_listing *ret, struct blob_info *b, size_t n,
     free(ranges.r);
     if (links < 0) {
         free(b);
+        free(l.at);
         return rc < 0 ? rc : err_nomem(e);
     }
     *ret = l;
@@ -164,8 +225,10 @@ int epoch_listing_make(struct epoch_listing *ret, struct blob_info *b, size_t n,
 void epoch_listing_clear(struct epoch_listing *l)
 {
     free(l->b);
+    free(l->at);
     l->b = NULL;
-    l->n = 0;
+    l->at = NULL;
+    l->n = l->n_at = 0;
 }
 
 /* ---- decisions ---- */

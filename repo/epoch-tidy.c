@@ -302,7 +302,9 @@ int tidy_markers(struct repo *r, bool dry_run, struct epoch_tidied *ret, struct 
 static int set_of_epoch(const struct epoch_listing *l, int64_t epoch, struct blob_info **ret, size_t *n, struct err *e)
 {
     /* By the rule of clients, from a listing of this epoch's blobs alone. */
-    struct epoch_listing only = {.b = l->b, .n = l->n, .write_epoch = epoch + 2, .first = epoch};
+    struct epoch_listing only = *l;
+    only.write_epoch = epoch + 2;
+    only.first = epoch;
     const struct epoch_params p = {.full_checkpoint = 0};
     return epoch_range_due(&only, &p, ret, n, e) < 0 ? -EIO : 0;
 }

@@ -14,6 +14,12 @@ struct epoch_listing {
     size_t n;
     int64_t write_epoch, watermark; /* as in struct epoch_state */
     int64_t first;                  /* epoch: those before it are in ranges */
+    struct epoch_at *at;            /* its xn and xs blobs, by epoch and name */
+    size_t n_at;
+};
+struct epoch_at {
+    int64_t epoch;
+    size_t i; /* of `b` */
 };
 /* Takes the list over (malloc()ed), in any order. -ENOMEM. */
 int epoch_listing_make(struct epoch_listing *ret, struct blob_info *b, size_t n, struct err *e);

@@ -123,49 +123,121 @@ static bool set_of_name(const char *name, const char **set, size_t *set_len, int
     return parse_decimal(p + 2, strcspn(p + 2, "-"), count);
 }
 
-size_t epoch_first_complete(const char *const *names, size_t n, bool *member)
+struct set_member {
+    const char *set;
+    size_t len, at; /* its place among the names */
+    int64_t count;
+};
+
+/* By set, then as given. */
+static int by_set(const void *pa, const void *pb)
 {
-    for (size_t i = 0; i < n; i++) {
-        const char *set, *other;
-        size_t len, other_len;
-        int64_t count, other_count, have = 0;
-        if (!set_of_name(names[i], &set, &len, &count)) {
-            member[i] = true;
-            return 1;
-        }
-        /* Its companions are those before it: it is the one that completes the set, or not. */
-        for (size_t k = 0; k <= i; k++)
-            have += set_of_name(names[k], &other, &other_len, &other_count) && other_len == len &&
-                    memcmp(set, other, len) == 0;
-        if (have != count)
-            continue;
-        for (size_t k = 0; k <= i; k++)
-            member[k] = set_of_name(names[k], &other, &other_len, &other_count) && other_len == len &&
-                        memcmp(set, other, len) == 0;
-        return (size_t)have;
+    const struct set_member *a = pa, *b = pb;
+    const int c = memcmp(a->set, b->set, a->len < b->len ? a->len : b->len);
+    if (c || a->len != b->len)
+        return c ? c : a->len < b->len ? -1 : 1;
+    return a->at < b->at ? -1 : a->at > b->at;
+}
+
+static bool same_set(const struct set_member *a, const struct set_member *b)
+{
+    return a->len == b->len && memcmp(a->set, b->set, a->len) == 0;
+}
+
+int64_t epoch_first_complete(const char *const *names, size_t n, bool *member)
+{
+    CLEANUP_FREE struct set_member *m = n ? malloc(n * sizeof *m) : NULL;
+    size_t k = 0, first = 0, best = n, alone = n;
+    if (n && !m)
+        return -ENOMEM;
+    for (; k < n && alone == n; k++) {
+        m[k].at = k;
+        if (!set_of_name(names[k], &m[k].set, &m[k].len, &m[k].count))
+            alone = k; /* complete by itself: none of those behind it is the earliest */
     }
-    return 0;
+    k -= alone < n;
+    if (k)
+        qsort(m, k, sizeof *m, by_set);
+    /* Its companions are those before it: it is the one that completes the set, or not. */
+    for (size_t i = 0, begin = 0; i < k; i++) {
+        if (!same_set(&m[begin], &m[i]))
+            begin = i;
+        if (m[i].count == (int64_t)(i - begin + 1) && (best == n || m[i].at < m[best].at)) {
+            best = i;
+            first = begin;
+        }
+    }
+    if (best == n && alone == n)
+        return 0;
+    if (best == n) {
+        member[alone] = true;
+        return 1;
+    }
+    for (size_t i = first; i <= best; i++)
+        member[m[i].at] = true;
+    return (int64_t)(best - first + 1);
+}
+
+/* ---- the chain of ranges ---- */
+
+struct link {
+    size_t links, before; /* of the shortest chain that ends here; 0 links: none */
+};
+struct range_end {
+    int64_t max;
+    size_t at;
+};
+
+static int by_max(const void *pa, const void *pb)
+{
+    const struct range_end *a = pa, *b = pb;
+    if (a->max != b->max)
+        return a->max < b->max ? -1 : 1;
+    return a->at < b->at ? -1 : a->at > b->at;
+}
+
+/* Of the ranges that end at `max`, the first with the shortest chain; n: there is none. Each of them begins before
+ * what follows it, so that its chain is known. */
+static size_t link_before(const struct range_end *ends, size_t n, const struct link *l, int64_t max)
+{
+    size_t lo = 0, hi = n, best = n;
+    while (lo < hi) {
+        const size_t mid = lo + (hi - lo) / 2;
+        if (ends[mid].max < max)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    for (; lo < n && ends[lo].max == max; lo++) {
+        const size_t k = ends[lo].at;
+        if (l[k].links && (best == n || l[k].links < l[best].links))
+            best = k;
+    }
+    return best;
 }
 
 int64_t epoch_chain(const struct epoch_range *ranges, size_t n, size_t *chain)
 {
     if (n == 0)
         return 0;
-    struct link {
-        size_t links, before; /* of the shortest chain that ends here; 0 links: none */
-    };
     CLEANUP_FREE struct link *l = calloc(n, sizeof *l);
-    if (!l)
+    CLEANUP_FREE struct range_end *ends = malloc(n * sizeof *ends);
+    if (!l || !ends)
         return -ENOMEM;
-    size_t best = n;
+    for (size_t i = 0; i < n; i++)
+        ends[i] = (struct range_end){ranges[i].max, i};
+    qsort(ends, n, sizeof *ends, by_max);
+    size_t best = n, before = n;
     for (size_t i = 0; i < n; i++) {
+        /* Those that begin alike follow the same. */
+        if (ranges[i].min > 0 && (i == 0 || ranges[i].min != ranges[i - 1].min))
+            before = link_before(ends, n, l, ranges[i].min - 1);
         if (ranges[i].max < ranges[i].min)
             continue;
         if (ranges[i].min == 0)
             l[i] = (struct link){1, n};
-        for (size_t k = 0; k < i && ranges[i].min > 0; k++)
-            if (l[k].links && ranges[k].max == ranges[i].min - 1 && (!l[i].links || l[k].links + 1 < l[i].links))
-                l[i] = (struct link){l[k].links + 1, k};
+        else if (before < n)
+            l[i] = (struct link){l[before].links + 1, before};
         if (l[i].links && (best == n || ranges[i].max > ranges[best].max ||
                            (ranges[i].max == ranges[best].max && l[i].links < l[best].links)))
             best = i;
@@ -287,8 +359,8 @@ static int keep_complete(struct selection *s, struct err *e)
             names[k] = s->cand[i + k].info->name;
             member[k] = s->cand[i].kind == 'n';
         }
-        if (s->cand[i].kind != 'n')
-            epoch_first_complete(names, n, member);
+        if (s->cand[i].kind != 'n' && epoch_first_complete(names, n, member) < 0)
+            return err_nomem(e);
         for (size_t k = 0; k < n; k++)
             if (member[k])
                 s->cand[kept++] = s->cand[i + k];

@@ -84,7 +84,7 @@ static void check_sets(json_t *v)
     assert_true(n <= 16);
     for (size_t i = 0; i < n; i++)
         names[i] = json_string_value(json_array_get(list, i));
-    size_t got = epoch_first_complete(names, n, member);
+    const int64_t got = epoch_first_complete(names, n, member);
     assert_int_equal(got, json_array_size(first));
     for (size_t i = 0; i < n; i++) {
         if (!member[i])
@@ -233,6 +233,152 @@ static void forged_numbers(void **state)
         free(got);
         alarm(0);
         epoch_listing_clear(&l);
+    }
+}
+
+/* ---- many names ------------------------------------------------------------------------------------------------- */
+
+/* The rule, word by word. */
+static int64_t slow_first_complete(char (*names)[64], size_t n, bool *member)
+{
+    for (size_t i = 0; i < n; i++) {
+        int set, other, count, unused, have = 0;
+        if (sscanf(names[i], "x-s%d-c%d", &set, &count) != 2) {
+            member[i] = true;
+            return 1;
+        }
+        for (size_t k = 0; k <= i; k++)
+            have += sscanf(names[k], "x-s%d-c%d", &other, &unused) == 2 && other == set;
+        if (have != count)
+            continue;
+        for (size_t k = 0; k <= i; k++)
+            member[k] = sscanf(names[k], "x-s%d-c%d", &other, &unused) == 2 && other == set;
+        return have;
+    }
+    return 0;
+}
+
+static void sets_are_those_of_the_rule(void **state)
+{
+    (void)state;
+    srand(7);
+    for (int round = 0; round < 20000; round++) {
+        char names[12][64];
+        const char *list[12];
+        bool want[12] = {false}, got[12] = {false};
+        const size_t n = (size_t)(rand() % 12);
+        for (size_t i = 0; i < n; i++) {
+            if (rand() % 20)
+                snprintf(names[i], sizeof names[i], "x-s%d-c%d", rand() % 4, rand() % 4 + 1);
+            else
+                snprintf(names[i], sizeof names[i], "x");
+            list[i] = names[i];
+        }
+        assert_int_equal(epoch_first_complete(list, n, got), slow_first_complete(names, n, want));
+        assert_memory_equal(got, want, sizeof got);
+    }
+}
+
+static int64_t slow_chain(const struct epoch_range *r, size_t n, size_t *chain)
+{
+    size_t links[16] = {0}, before[16], best = n;
+    for (size_t i = 0; i < n; i++) {
+        if (r[i].max < r[i].min)
+            continue;
+        if (r[i].min == 0) {
+            links[i] = 1;
+            before[i] = n;
+        }
+        for (size_t k = 0; k < i && r[i].min > 0; k++) {
+            if (links[k] && r[k].max == r[i].min - 1 && (!links[i] || links[k] + 1 < links[i])) {
+                links[i] = links[k] + 1;
+                before[i] = k;
+            }
+        }
+        if (links[i] && (best == n || r[i].max > r[best].max || (r[i].max == r[best].max && links[i] < links[best])))
+            best = i;
+    }
+    if (best == n || r[best].max == 0)
+        return 0;
+    for (size_t i = best, at = links[best]; at > 0; i = before[i])
+        chain[--at] = i;
+    return (int64_t)links[best];
+}
+
+static int chain_by_min(const void *pa, const void *pb)
+{
+    const struct epoch_range *a = pa, *b = pb;
+    return a->min < b->min ? -1 : a->min > b->min;
+}
+
+static void chains_are_those_of_the_rule(void **state)
+{
+    (void)state;
+    srand(8);
+    for (int round = 0; round < 20000; round++) {
+        struct epoch_range r[16];
+        size_t want[16], got[16];
+        const size_t n = (size_t)(rand() % 16);
+        for (size_t i = 0; i < n; i++) {
+            r[i].min = rand() % 3 ? rand() % 12 : 0;
+            r[i].max = r[i].min + rand() % 5 - 1;
+        }
+        qsort(r, n, sizeof *r, chain_by_min);
+        const int64_t links = slow_chain(r, n, want);
+        assert_int_equal(epoch_chain(r, n, got), links);
+        if (links)
+            assert_memory_equal(got, want, (size_t)links * sizeof *got);
+    }
+}
+
+#define FORGED 200000
+
+enum { NO_SET_COMPLETE, ONE_SET, RANGES_FROM_0, RANGES_INCOMPLETE, RANGES_CHAINED, EPOCHS, COMPACTED, FORMS };
+
+static void forged_name(char *out, size_t cap, int form, size_t i)
+{
+    if (form == NO_SET_COMPLETE)
+        snprintf(out, cap, "xs5_%032zx-s%zu-c9", i, i);
+    else if (form == ONE_SET)
+        snprintf(out, cap, "xs5_%032zx-s1-c%zu", i, FORGED + i);
+    else if (form == RANGES_FROM_0)
+        snprintf(out, cap, "xr0_%zu_%032zx-c1", i, i);
+    else if (form == RANGES_INCOMPLETE)
+        snprintf(out, cap, "xr%zu_%zu_%032zx-s%zu-c2", i, i, i, i);
+    else if (form == RANGES_CHAINED)
+        snprintf(out, cap, "xr%zu_%zu_%032zx-c1", i, i, i);
+    else
+        snprintf(out, cap, "x%c%zu_%032zx-c1", form == EPOCHS ? 'n' : 's', i, i);
+}
+
+/* Each is decided in seconds; what takes the square of their number takes hours. */
+static void forged_by_the_thousand(void **state)
+{
+    const struct epoch_params p = {.enabled = true, .full_checkpoint = 7, .advance_count = 20};
+    (void)state;
+    for (int form = 0; form < FORMS; form++) {
+        struct err e = ERR_INIT;
+        struct epoch_state st;
+        struct epoch_listing l;
+        struct blob_info *b = calloc(FORGED + 1, sizeof *b), *got = NULL;
+        size_t n = 0;
+        assert_non_null(b);
+        alarm(240);
+        for (size_t i = 0; i < FORGED; i++)
+            forged_name(b[i].name, sizeof b[i].name, form, i);
+        snprintf(b[FORGED].name, sizeof b[FORGED].name, "xe%d", FORGED + 2);
+        assert_ok(epoch_select(&st, b, FORGED + 1, &e), &e);
+        epoch_state_clear(&st);
+        assert_ok(epoch_listing_make(&l, b, FORGED + 1, &e), &e);
+        epoch_single_due(&l, &got, &n, &e);
+        free(got);
+        epoch_range_due(&l, &p, &got, &n, &e);
+        free(got);
+        epoch_missing(&l, &e);
+        assert_ok(epoch_superseded(&l, &p, &got, &n, &e), &e);
+        free(got);
+        epoch_listing_clear(&l);
+        alarm(0);
     }
 }
 
@@ -721,6 +867,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(forged_numbers),
+        cmocka_unit_test(sets_are_those_of_the_rule),
+        cmocka_unit_test(chains_are_those_of_the_rule),
+        cmocka_unit_test(forged_by_the_thousand),
         cmocka_unit_test(names),
         cmocka_unit_test(states),
         cmocka_unit_test(tidies),
