@@ -22,7 +22,7 @@ struct s3_parser {
     size_t len;
     int rc;
     struct blob_info one;
-    bool has_key, has_size;
+    bool has_key, has_size, has_time;
 };
 
 static void fail(struct s3_parser *x, int rc)
@@ -45,7 +45,7 @@ static void on_start(void *arg, const char *name, const char **attributes)
     x->len = 0;
     if (x->depth == 2 && !strcmp(name, "Contents")) {
         x->one = (struct blob_info){.length = 0};
-        x->has_key = x->has_size = false;
+        x->has_key = x->has_size = x->has_time = false;
     }
 }
 
@@ -114,9 +114,10 @@ static void take_size(struct s3_parser *x)
 static void take_blob(struct s3_parser *x)
 {
     struct s3_page *p = x->page;
-    if (!x->has_key || !x->has_size)
-        return;
-    if (p->n >= S3_PAGE_MAX) {
+    if (!x->has_key)
+        return; /* none of the repository */
+    /* Of unknown age it would be taken for very old, and left out for lost. */
+    if (!x->has_size || !x->has_time || p->n >= S3_PAGE_MAX) {
         fail(x, -EBADMSG);
         return;
     }
@@ -152,8 +153,8 @@ static void page_end(struct s3_parser *x, const char *name)
             take_key(x);
         else if (!strcmp(name, "Size"))
             take_size(x);
-        else if (!strcmp(name, "LastModified") && time_parse(&x->one.mtime_ns, x->text) < 0)
-            x->has_size = false;
+        else if (!strcmp(name, "LastModified"))
+            x->has_time = time_parse(&x->one.mtime_ns, x->text) == 0;
     }
 }
 

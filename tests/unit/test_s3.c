@@ -681,16 +681,24 @@ static void pages(void **state)
 {
     (void)state;
     struct s3_page p = {.prefix = "a+b/"};
-    assert_int_equal(page_of(&p,
-                             "<ListBucketResult><Contents><Key>a%2Bb/x%2E1</Key><Size>7</Size><LastModified>2026-11-24"
-                             "T04:50:39.500Z</LastModified></Contents><Contents><Key>a+b/y</Key><Size>8</Size>"
-                             "</Contents><Contents><Key>c/z</Key><Size>8</Size></Contents><Contents><Key>a+b/w</Key>"
-                             "<Size>-8</Size></Contents></ListBucketResult>"),
+#define TIME "<LastModified>2026-11-24T04:50:39.500Z</LastModified>"
+    assert_int_equal(page_of(&p, "<ListBucketResult><Contents><Key>a%2Bb/x%2E1</Key><Size>7</Size>" TIME
+                                 "</Contents><Contents><Key>a+b/y</Key><Size>8</Size>" TIME
+                                 "</Contents><Contents><Key>c/z</Key><Size>-8</Size></Contents></ListBucketResult>"),
                      0);
     assert_int_equal(p.n, 2);
     assert_string_equal(p.blobs[0].name, "x.1");
     assert_int_equal(p.blobs[0].mtime_ns % NS_PER_S, 500 * NS_PER_MS);
     assert_string_equal(p.blobs[1].name, "y");
+    /* A blob of unknown length or age would look lost, or old enough to be deleted. */
+    static const char *const bad[] = {"<Size>-8</Size>" TIME, "<Size>8</Size>", TIME,
+                                      "<Size>8</Size><LastModified>yesterday</LastModified>"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char text[300];
+        snprintf(text, sizeof text, "<ListBucketResult><Contents><Key>a+b/w</Key>%s</Contents></ListBucketResult>",
+                 bad[i]);
+        assert_int_equal(page_of(&p, text), -EBADMSG);
+    }
     assert_int_equal(page_of(&p, "<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>"), -EBADMSG);
     assert_int_equal(page_of(&p, "<ListBucketResult>"), -EBADMSG);
     assert_int_equal(page_of(&p, ""), -EBADMSG);
