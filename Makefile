@@ -223,6 +223,12 @@ maintenance-long: test-programs
 	    $(TEST_ENV) KOPIA=$(KOPIA) SEED=$$s ROUNDS=$(ROUNDS) tests/e2e/maintenance-long.sh || rc=1; \
 	done; exit $$rc
 
+# The scripts of maintenance once more, with their repositories in S3 (the service of the project's own).
+.PHONY: test-s3-maintenance
+test-s3-maintenance: test-programs
+	@$(TEST_ENV) THROUGH_S3=1 KOPIA=$(KOPIA) AGAIN=0 TEST_TIMEOUT=1800 tests/run.sh $(wildcard tests/e2e/maintenance*.sh) \
+	    $(if $(KOPIA),tests/interop/maintenance.sh)
+
 # The engine's decisions against their model for a long time, on all CPUs: make model SEQUENCES=200000. All parts
 # together must reach each cell of the state tables a hundred times.
 .PHONY: model mutants print-cflags print-libs
@@ -421,6 +427,7 @@ Test
   make mutants            which changes of the decisions the tests notice: MUTANTS=200
   make maintenance-long   runs of maintenance among writers of all kinds, killed ones too; KOPIA=/path/to/kopia:
                           beside stock Kopia; SEEDS="1 2" ROUNDS=50
+  make test-s3-maintenance the scripts of maintenance with repositories in S3; KOPIA=/path/to/kopia: beside stock Kopia
   make soak               the daemon under random faults: OPS=1000 operations
   make fuzz               libFuzzer (clang): FUZZ_SECONDS=30 for each target
   make fuzz-inside        mutations inside the encryption, with sanitizers: FUZZ_SECONDS=3600 FUZZ_SEED=1

@@ -21,6 +21,9 @@ struct blobs_ops {
     int (*del)(struct blobs *b, const char *name, struct err *e);
     int (*list)(struct blobs *b, const char *prefix, blob_list_fn *fn, void *arg, struct err *e);
 
+    /* As blobs_is_listed(). NULL: lists are exact. */
+    int (*is_listed)(struct blobs *b, const char *name, int64_t mtime_ns, struct err *e);
+
     /* NULL: a write leaves nothing behind. */
     int (*leftovers)(struct blobs *b, blob_list_fn *fn, void *arg, bool dry_run, struct blob_leftovers *ret,
                      struct err *e);

@@ -585,6 +585,18 @@ static int s3_list(struct blobs *b, const char *prefix, blob_list_fn *fn, void *
     return rc;
 }
 
+/* Times of lists and of headers are rounded in different ways. */
+static int s3_is_listed(struct blobs *b, const char *name, int64_t mtime_ns, struct err *e)
+{
+    struct s3_store *s = store_of(b);
+    CLEANUP(listing_end) struct listing l = {.page = {.prefix = s->prefix}};
+    const int rc = list_page(s, name, "", 2, &l, e);
+    for (size_t i = 0; rc == 0 && i < l.page.n; i++)
+        if (!strcmp(l.page.blobs[i].name, name))
+            return l.page.blobs[i].mtime_ns > mtime_ns - NS_PER_S;
+    return rc;
+}
+
 /* ---- opening ---- */
 
 static void s3_free(struct blobs *b)
@@ -625,6 +637,7 @@ static const struct blobs_ops s3_ops = {
     .put = s3_put,
     .del = s3_delete,
     .list = s3_list,
+    .is_listed = s3_is_listed,
     .writer_new = s3_writer_new,
     .writer_write = s3_writer_write,
     .writer_read = s3_writer_read,

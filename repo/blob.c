@@ -201,6 +201,24 @@ int blobs_list(struct blobs *b, const char *prefix, blob_list_fn *fn, void *arg,
     return rc;
 }
 
+bool blobs_lists_lag(const struct blobs *b)
+{
+    return b->ops->is_listed != NULL;
+}
+
+int blobs_is_listed(struct blobs *b, const char *name, int64_t mtime_ns, struct err *e)
+{
+    int rc = check_name(b, name, e);
+    if (rc < 0 || !b->ops->is_listed)
+        return rc < 0 ? rc : 1;
+    const uint64_t since = mono_ns();
+    rc = b->ops->is_listed(b, name, mtime_ns, e);
+    blob_count(b, BLOB_REQUEST_LIST, since, rc);
+    if (rc >= 0)
+        counter_add(&b->stats.lists, 1);
+    return rc;
+}
+
 int blobs_leftovers(struct blobs *b, blob_list_fn *fn, void *arg, bool dry_run, struct blob_leftovers *ret,
                     struct err *e)
 {

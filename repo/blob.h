@@ -110,6 +110,14 @@ int blobs_delete(struct blobs *b, const char *name, struct err *e);
 typedef int blob_list_fn(const struct blob_info *info, void *arg);
 int blobs_list(struct blobs *b, const char *prefix, blob_list_fn *fn, void *arg, struct err *e);
 
+/*
+ * Whether lists may lag behind what was put and deleted, as in object storage. What this process has put and deleted
+ * within the last 15 minutes is right in its lists all the same; what others have may not be.
+ * blobs_is_listed() asks whether the storage's own list has a blob with this time (to a second) or a later one: 1 or 0.
+ */
+bool blobs_lists_lag(const struct blobs *b);
+int blobs_is_listed(struct blobs *b, const char *name, int64_t mtime_ns, struct err *e);
+
 /* Files of killed writers, which are no blobs: fn gets the name of the blob that was being written, and returns 1 for
  * one to remove, 0 for one to leave. One that a process of this machine has open stays. Stores without such files:
  * none. */

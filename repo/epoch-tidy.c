@@ -14,6 +14,10 @@
 #include <string.h>
 
 #define SHARD 131072 /* entries of a compacted blob */
+/* What was put within this time is left out where lists are compared: others may be writing. As long as stock clients
+ * rely on a list of index blobs, and the difference of clocks. */
+#define RECENT_NS (25 * NS_PER_MIN)
+#define VIEW_ATTEMPTS 5
 
 /* ---- listing ---- */
 
@@ -36,7 +40,8 @@ static int blob_listed(const struct blob_info *info, void *arg)
     return 0;
 }
 
-static int list_index(struct repo *r, struct epoch_listing *ret, struct err *e)
+/* 1: the view lacks something that is listed. */
+static int list_and_compare(struct repo *r, struct epoch_listing *ret, struct err *e)
 {
     struct listed l = {.e = e};
     int rc = blobs_list(r->blobs, "x", blob_listed, &l, e);
@@ -44,23 +49,48 @@ static int list_index(struct repo *r, struct epoch_listing *ret, struct err *e)
         free(l.b);
         return rc;
     }
-    return epoch_listing_make(ret, l.b, l.n, e);
+    rc = epoch_listing_make(ret, l.b, l.n, e);
+    return rc < 0 || !blobs_lists_lag(r->blobs) ? rc
+                                                : index_set_recall(r->index, ret->b, ret->n, now_ns() - RECENT_NS, e);
+}
+
+static int list_index(struct repo *r, struct epoch_listing *ret, struct err *e)
+{
+    const int rc = list_and_compare(r, ret, e);
+    return rc > 0 ? 0 : rc;
+}
+
+/* A listing in which every epoch has index blobs. */
+static int check_epochs(const struct epoch_listing *l, struct err *e)
+{
+    const int64_t epoch = epoch_missing(l, e);
+    if (epoch < 0)
+        return epoch == -1 ? 0 : (int)epoch;
+    err_set(e, ERR_DAMAGE, EBADMSG,
+            "all index blobs of epoch %" PRId64 " are lost (the write epoch is %" PRId64 "): nothing is removed", epoch,
+            l->write_epoch);
+    return err_hint(e, "run verify to see what is missing, and see snapferry-recovery(7) to rebuild the index from the "
+                       "packs");
 }
 
 int tidy_check(struct repo *r, struct err *e)
 {
-    CLEANUP(epoch_listing_clear) struct epoch_listing l = {0};
-    int rc = list_index(r, &l, e);
-    int64_t epoch = rc == 0 ? epoch_missing(&l, e) : -1;
-    if (rc < 0 || epoch == -1)
+    int rc = 1;
+    for (unsigned i = 0; rc == 1 && i < VIEW_ATTEMPTS; i++) {
+        CLEANUP(epoch_listing_clear) struct epoch_listing l = {0};
+        rc = list_and_compare(r, &l, e);
+        const bool behind = rc == 1;
+        if (rc >= 0)
+            rc = check_epochs(&l, e);
+        if (rc == 0 && behind)
+            rc = index_set_refresh(r->index, e);
+        if (rc == 0 && behind)
+            rc = 1;
+    }
+    if (rc != 1)
         return rc;
-    if (epoch < 0)
-        return (int)epoch;
-    err_set(e, ERR_DAMAGE, EBADMSG,
-            "all index blobs of epoch %" PRId64 " are lost (the write epoch is %" PRId64 "): nothing is removed", epoch,
-            l.write_epoch);
-    return err_hint(e, "run verify to see what is missing, and see snapferry-recovery(7) to rebuild the index from the "
-                       "packs");
+    err_plain(e, ERR_GENERIC, EAGAIN, "lists of index blobs in %s differ from one another", blobs_location(r->blobs));
+    return err_hint(e, "lists of this storage lag behind: nothing was removed; run it again when the service is well");
 }
 
 /* ---- comparing ---- */
@@ -216,6 +246,33 @@ static int compact(struct repo *r, const char *prefix, const struct blob_info *i
     return rc;
 }
 
+/* What is left of a compaction that was interrupted is contained in what was to be compacted. If it is not, index blobs
+ * have been deleted, so the set was complete: the list lacks some of it, and what is listed must not replace it. */
+static int check_partial(struct repo *r, const struct epoch_listing *l, int64_t epoch, const struct blob_info *in,
+                         size_t n, struct err *e)
+{
+    CLEANUP_FREE struct blob_info *both = malloc((l->n + n + 1) * sizeof *both);
+    struct digest alone, together;
+    size_t all = n;
+    if (!both)
+        return err_nomem(e);
+    memcpy(both, in, n * sizeof *both);
+    for (size_t i = 0; i < l->n; i++)
+        if (l->b[i].name[1] == 's' && epoch_of_name(l->b[i].name) == epoch)
+            both[all++] = l->b[i];
+    if (all == n)
+        return 0;
+    int rc = digest_blobs(r, in, n, &alone, e);
+    if (rc == 0)
+        rc = digest_blobs(r, both, all, &together, e);
+    if (rc < 0 || digest_equal(&alone, &together))
+        return rc;
+    err_set(e, ERR_DAMAGE, EBADMSG,
+            "the compacted index of epoch %" PRId64 " is incomplete, and index blobs that it replaces are gone", epoch);
+    return err_hint(e, "nothing was changed; if lists of this storage lag behind, run it again later, else see "
+                       "snapferry-recovery(7)");
+}
+
 int tidy_single_epochs(struct repo *r, bool dry_run, struct epoch_tidied *ret, struct err *e)
 {
     for (;;) {
@@ -232,6 +289,9 @@ int tidy_single_epochs(struct repo *r, bool dry_run, struct epoch_tidied *ret, s
         ret->compacted++;
         if (dry_run)
             return 0;
+        rc = check_partial(r, &l, epoch, in, n, e);
+        if (rc < 0)
+            return rc;
         snprintf(prefix, sizeof prefix, "xs%" PRId64 "_", epoch);
         rc = compact(r, prefix, in, n, e);
         if (rc < 0)
@@ -246,6 +306,9 @@ int tidy_range(struct repo *r, bool dry_run, struct epoch_tidied *ret, struct er
     size_t n = 0;
     char prefix[64];
     int rc = list_index(r, &l, e);
+    if (rc < 0)
+        return rc;
+    rc = check_epochs(&l, e);
     if (rc < 0)
         return rc;
     int64_t last = epoch_range_due(&l, &repo_format(r)->epochs, &in, &n, e);

@@ -53,7 +53,10 @@ struct epoch_tidied {
 };
 /* Each does one task, and adds to *ret. `dry_run`: only counts. Compacted sets are compared with what they replace
  * before they become visible, and superseded blobs with the set in the store before they are deleted. */
-/* ERR_DAMAGE: all index blobs of an epoch are lost. */
+/* Where lists may lag (blobs_lists_lag()), all of these and the next compare their lists with what this node has seen
+ * of the index: -EAGAIN (ERR_GENERIC), one that is there is not listed. */
+/* ERR_DAMAGE: all index blobs of an epoch are lost. Where lists may lag the view is refreshed until it has all that is
+ * listed. */
 int tidy_check(struct repo *r, struct err *e);
 int tidy_single_epochs(struct repo *r, bool dry_run, struct epoch_tidied *ret, struct err *e);
 int tidy_advance(struct repo *r, bool dry_run, struct epoch_tidied *ret, struct err *e);

@@ -706,3 +706,28 @@ int index_cache_make_room(const struct index_cache *c, const struct blob_info *n
     *total = want + have;
     return 0;
 }
+
+int index_cache_recall(const struct index_cache *c, const struct blob_info *listed, size_t n, int64_t before_ns,
+                       struct err *e)
+{
+    CLEANUP(old_files_clear) struct old_files o = {.n = 0};
+    uint64_t bytes = 0;
+    int r = find_old(c, listed, n, &o, &bytes, e);
+    for (size_t i = 0; r == 0 && i < o.n; i++) {
+        struct blob_info info;
+        struct err own = ERR_INIT;
+        r = blobs_stat(c->blobs, o.f[i].name, &info, &own);
+        if (r == -ENOENT) {
+            unlinkat(c->dirfd, o.f[i].name, 0);
+            r = 0;
+        } else if (r < 0) {
+            *e = own;
+        } else if (info.mtime_ns < before_ns) {
+            err_plain(e, ERR_GENERIC, EAGAIN, "the list of index blobs in %s lacks %s, which is there",
+                      blobs_location(c->blobs), o.f[i].name);
+            r = err_hint(e, "lists of this storage lag behind, or are being repaired: nothing was removed; run it "
+                            "again when the service is well");
+        }
+    }
+    return r;
+}

@@ -69,6 +69,14 @@ void index_map_free(struct index_map *m);
 int index_cache_make_room(const struct index_cache *c, const struct blob_info *needed, size_t n, uint64_t *total,
                           struct err *e);
 
+/*
+ * What this node has seen of the index, against a listing (sorted by name): looks in the store for each index blob that
+ * is in the cache and not listed. One that is gone leaves the cache. One that is there, put before `before_ns` by the
+ * storage's clock: the list lags (-EAGAIN, ERR_GENERIC, names it).
+ */
+int index_cache_recall(const struct index_cache *c, const struct blob_info *listed, size_t n, int64_t before_ns,
+                       struct err *e);
+
 /* For the filters; the same for every table. */
 uint64_t index_key_hash(const struct content_id *id);
 /* False: the table (which has a filter) does not have the id. *at: the place read. */

@@ -267,6 +267,22 @@ int index_set_refresh(struct index_set *x, struct err *e)
     return r;
 }
 
+int index_set_recall(struct index_set *x, const struct blob_info *listed, size_t n, int64_t before_ns, struct err *e)
+{
+    struct epoch_state st = {.n_blobs = 0};
+    int r = index_cache_recall(&x->cache, listed, n, before_ns, e);
+    if (r == 0)
+        r = epoch_select(&st, listed, n, e);
+    if (r < 0)
+        return r;
+    struct view *v = view_get(x);
+    for (size_t i = 0; r == 0 && i < st.n_blobs; i++)
+        r = st.blobs[i].mtime_ns < before_ns && !view_find(v, st.blobs[i].name);
+    view_put(x, v);
+    epoch_state_clear(&st);
+    return r;
+}
+
 int index_set_open(struct index_set **ret, struct blobs *b, const struct sealer *s, const struct repo_format *f,
                    const struct index_set_opts *o, struct err *e)
 {

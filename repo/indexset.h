@@ -53,6 +53,14 @@ enum index_standing { INDEX_WINNER, INDEX_HIDDEN, INDEX_LOSER };
 typedef int index_all_fn(const struct index_entry *entry, enum index_standing standing, void *arg);
 int index_set_each_all(struct index_set *x, index_all_fn *fn, void *arg, struct err *e);
 
+/*
+ * For stores whose lists may lag: compares a listing (all blobs with x, sorted by name) with what this node has seen of
+ * the index before, and the view with the listing, but for blobs that were put after `before_ns` by the storage's
+ * clock. -EAGAIN (ERR_GENERIC): the list lacks a blob that is there. 1: the view lacks one that is listed and to be
+ * loaded.
+ */
+int index_set_recall(struct index_set *x, const struct blob_info *listed, size_t n, int64_t before_ns, struct err *e);
+
 /* The same for given index blobs, whatever the view: only the entries that stand among them, none of them hidden.
  * -ENOENT: one of them is gone. */
 int index_set_merge(struct index_set *x, const struct blob_info *blobs, size_t n, index_all_fn *fn, void *arg,

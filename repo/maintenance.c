@@ -13,7 +13,7 @@
 
 #include <openssl/crypto.h>
 
-#define SCHEDULE "kopia.maintenance"
+#define SCHEDULE MAINTENANCE_SCHEDULE
 #define SCHEDULE_MAX ((size_t)16 << 20)
 #define RUNS_KEPT 50
 #define DOCUMENT_COMPRESSION 0x1101
@@ -109,6 +109,7 @@ static int params_parse(const json_t *doc, struct maintenance_params *ret, struc
     ret->log_bytes = whole(logs, "maxTotalSize", ret->log_bytes);
     ret->log_count = whole(logs, "maxCount", ret->log_count);
     ret->log_age_ns = whole(logs, "maxAge", ret->log_age_ns);
+    ret->extend_locks = json_is_true(go_member(doc, "extendObjectLocks"));
     if (go_string(doc, TAKEN, &taken) == 0 && taken && time_parse(&ret->taken_ns, taken) < 0)
         return err_set(e, ERR_DAMAGE, EBADMSG, "malformed time of the owner in the maintenance parameters");
     return 0;

@@ -46,12 +46,15 @@ struct maintenance_params {
     char owner[512];                          /* "USER@HOST", "": nobody */
     int64_t quick_ns, full_ns;                /* intervals; 0: disabled */
     int64_t log_bytes, log_count, log_age_ns; /* what is kept of the logs of clients */
+    bool extend_locks;                        /* full maintenance is to extend object locks, which ours does not */
     int64_t taken_ns; /* when one of us became the owner by maintenance_take(); INT64_MIN: was not taken */
 };
 /* Of the newest manifest of type "maintenance". ERR_DAMAGE: malformed. */
 int maintenance_params_load(struct repo *r, struct maintenance_params *ret, struct err *e);
 /* Makes `owner` the owner, in a session of its own. All other parameters stay, or get Kopia's defaults. */
 int maintenance_take(struct repo *r, const char *owner, struct err *e);
+
+#define MAINTENANCE_SCHEDULE "kopia.maintenance" /* blob */
 
 /* The schedule with the history. */
 struct maintenance_schedule {

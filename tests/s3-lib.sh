@@ -34,3 +34,23 @@ secret "$WORK/s3-keys" <<'END'
 access-key = test:tester
 secret-key = testing
 END
+# From now on the command uses the repositories below $WORK through S3, by the service of the project's own
+# (s3-faults.py), where they are the same files: what looks into the directories, ages or damages them works as before.
+through_s3() { # [tls]
+    local scheme=http
+    if [ $# -gt 0 ]; then
+        scheme=https
+        openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=127.0.0.1 -addext subjectAltName=IP:127.0.0.1 \
+            -keyout "$WORK/key.pem" -out "$WORK/cert.pem" 2>/dev/null
+        export S3_CA=$WORK/cert.pem
+        set -- "$WORK/cert.pem" "$WORK/key.pem"
+    fi
+    s3_service tree /usr/bin/python3 tests/tools/s3-faults.py "$WORK/tree.port" "$WORK" "$@"
+    export S3_TREE=$WORK S3_CONF=$WORK/through S3_SNAPFERRY=$SNAPFERRY S3_ENDPOINT=$scheme://127.0.0.1:$port
+    mkdir -p "$S3_CONF/conf.d"
+    printf '[daemon]\nnode-name = n1\n' >"$S3_CONF/snapferry.ini"
+    printf 'access-key = a\nsecret-key = b\n' | secret "$S3_CONF/keys"
+    secret "$S3_CONF/password" <"$WORK/password"
+    SNAPFERRY=$(realpath tests/tools/through-s3.sh)
+}
+fault() { curl -s -k --noproxy '*' "$S3_ENDPOINT/$1"; } # PATH: of s3-faults.py

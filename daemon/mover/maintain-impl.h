@@ -32,6 +32,8 @@ static inline int run_interrupted(const struct run *m, struct err *e)
 {
     return maintain_stopped(m->o->cancel, e);
 }
+/* Waits, but ends with ERR_INTERRUPTED (-ECANCELED) soon after a cancel. */
+int run_pause(const struct run *m, int64_t ns, struct err *e);
 static inline void run_phase(const struct run *m, enum mover_phase phase)
 {
     if (m->o->progress)

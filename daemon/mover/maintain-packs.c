@@ -13,6 +13,9 @@
 
 /* A coarse clock of the storage, and packs that were being finished when the run began. */
 #define LISTING_MARGIN_NS (10 * NS_PER_MIN)
+/* Where lists may lag, an index blob that was put just now may not be listed, while its session's marker is gone from
+ * the list already: as long as a session may write before it puts an index. */
+#define LAGGING_MARGIN_NS (2 * NS_PER_H)
 /* Data that no index has, and no session accounts for, may be all that is left of a lost index. */
 #define UNKNOWN_AGE_NS (14 * NS_PER_DAY)
 
@@ -107,12 +110,13 @@ static int pack_suspect(const struct blob_info *i, void *arg)
     struct run *m = arg;
     struct pack_record *p = pack_table_find(m->packs, i->name);
     struct lookup l;
+    const int64_t margin = blobs_lists_lag(repo_blobs(m->r)) ? LAGGING_MARGIN_NS : LISTING_MARGIN_NS;
     if (p)
         p->time_ns = i->mtime_ns;
     /* However old it is: an index blob may be lost at any time. What a killed client leaves has its marker. Marks of
      * deleted contents alone, which are elsewhere in the index, do not show that the blob of their backup is there.
      * Manifests are in packs with q only (section 7.2). */
-    if (!p || i->name[0] != 'q' || (p->damage & PACK_LIVE) || i->mtime_ns > m->started_ns - LISTING_MARGIN_NS ||
+    if (!p || i->name[0] != 'q' || (p->damage & PACK_LIVE) || i->mtime_ns > m->started_ns - margin ||
         session_seen(m, i->name) != INT64_MIN)
         return 0;
     int rc = run_interrupted(m, m->e);
@@ -356,6 +360,8 @@ int run_delete(struct run *m, int64_t late_s, struct err *e)
     const size_t before = m->n_markers;
     m->n_markers += n;
     rc = index_set_refresh(repo_index(m->r), e);
+    if (rc == 0 && blobs_lists_lag(repo_blobs(m->r)))
+        rc = tidy_check(m->r, e);
     if (rc == 0)
         rc = index_set_each_all(repo_index(m->r), entry_refers, d, e);
     for (size_t i = 0; rc == 0 && i < sizeof pack_letters; i++)

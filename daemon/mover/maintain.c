@@ -17,8 +17,30 @@
 #define TAKE_OVER_NS (30 * NS_PER_MIN) /* a former owner that has not seen it yet has ended by then */
 #define DOCUMENTS ((uint64_t)96 << 20) /* held in memory at a time */
 #define CONTENT_MAX ((size_t)1 << 28)
+#define TIME_LOOKS 3
+#define LISTED_NS (30 * NS_PER_S)
+
+int run_pause(const struct run *m, int64_t ns, struct err *e)
+{
+    const int64_t until = mono_ns() + ns;
+    int rc = run_interrupted(m, e);
+    for (int64_t left; rc == 0 && (left = until - mono_ns()) > 0; rc = run_interrupted(m, e)) {
+        const struct timespec t = ns_timespec(left < 50 * NS_PER_MS ? left : 50 * NS_PER_MS);
+        nanosleep(&t, NULL);
+    }
+    return rc;
+}
 
 /* ---- may it run ---- */
+
+int maintain_params(struct repo *r, const char *owner, struct maintenance_params *ret, struct err *e)
+{
+    int rc = maintenance_params_load(r, ret, e);
+    if (rc < 0 || !strcmp(ret->owner, owner) || !blobs_lists_lag(repo_blobs(r)))
+        return rc;
+    rc = tidy_check(r, e);
+    return rc < 0 ? rc : maintenance_params_load(r, ret, e);
+}
 
 static int check_owner(const struct run *m, struct err *e)
 {
@@ -38,15 +60,6 @@ static int check_owner(const struct run *m, struct err *e)
                   blobs_location(repo_blobs(m->r)));
         return err_hint(e, "maintain the original, and copy again; if it is lost, --take-ownership makes the copy a "
                            "repository of its own");
-    }
-    struct err none = ERR_INIT;
-    CLEANUP_CLOSE int fd = blobs_open_file(repo_blobs(m->r), "kopia.repository", &none);
-    if (fd == -EOPNOTSUPP) {
-        /* Lists there may lag behind what was written, and what is not listed would look lost or unneeded. */
-        err_plain(e, ERR_FORMAT, ENOTSUP,
-                  "repository %s is in object storage, where snapferry does not run maintenance",
-                  blobs_location(repo_blobs(m->r)));
-        return err_hint(e, "let stock Kopia maintain it; --dry-run shows what could be freed");
     }
     if (strcmp(p->owner, m->o->owner) != 0) {
         err_plain(e, ERR_PERMISSION, EPERM, "maintenance of repository %s belongs to %s, this is %s",
@@ -81,6 +94,48 @@ static int lock_node(const struct run *m, int *fd, struct err *e)
     return 0;
 }
 
+/* Some servers answer with what they have at hand. */
+static int schedule_time(struct run *m, int64_t before, struct err *e)
+{
+    struct blob_info info;
+    for (unsigned i = 0; blobs_lists_lag(repo_blobs(m->r)) && i < TIME_LOOKS; i++) {
+        if (m->schedule.mtime_ns >= before - CLOCK_LIMIT_NS)
+            break;
+        int rc = run_pause(m, NS_PER_S, e);
+        if (rc == 0)
+            rc = blobs_stat(repo_blobs(m->r), MAINTENANCE_SCHEDULE, &info, e);
+        if (rc < 0)
+            return rc;
+        m->schedule.mtime_ns = info.mtime_ns;
+    }
+    return 0;
+}
+
+/* What has been put is listed within a short time: the lists by which this run judges are not much older. Packs and
+ * contents are judged when they are a day old, so that what was put meanwhile does not matter. */
+static int wait_until_listed(struct run *m, struct err *e)
+{
+    const int64_t until = mono_ns() + LISTED_NS;
+    int64_t pause = 100 * NS_PER_MS;
+    if (!blobs_lists_lag(repo_blobs(m->r)))
+        return 0;
+    for (;;) {
+        int rc = blobs_is_listed(repo_blobs(m->r), MAINTENANCE_SCHEDULE, m->schedule.mtime_ns, e);
+        if (rc)
+            return rc < 0 ? rc : 0;
+        if (mono_ns() >= until) {
+            err_plain(e, ERR_GENERIC, EAGAIN,
+                      "lists of %s lag by more than %d seconds behind what is put: nothing was removed",
+                      blobs_location(repo_blobs(m->r)), (int)(LISTED_NS / NS_PER_S));
+            return err_hint(e, "is the service overloaded, or being repaired? Run it again when it is well");
+        }
+        rc = run_pause(m, pause, e);
+        if (rc < 0)
+            return rc;
+        pause = pause < NS_PER_S ? 2 * pause : pause;
+    }
+}
+
 /* The start time is the storage's. */
 static int begin(struct run *m, struct err *e)
 {
@@ -95,10 +150,13 @@ static int begin(struct run *m, struct err *e)
     if (rc < 0)
         return rc;
     crash_point("maintenance-begun");
+    rc = schedule_time(m, before, e);
+    if (rc < 0)
+        return rc;
     const int64_t then = m->schedule.mtime_ns, after = now_ns();
     m->started_ns = then;
     if (then >= before - CLOCK_LIMIT_NS && then <= after + CLOCK_LIMIT_NS)
-        return 0;
+        return wait_until_listed(m, e);
     char ours[TIME_TEXT], theirs[TIME_TEXT];
     time_text(after / NS_PER_S * NS_PER_S, ours);
     time_text(then / NS_PER_S * NS_PER_S, theirs);
@@ -491,6 +549,10 @@ static int rewrite(struct run *m, struct err *e)
 static int run_full(struct run *m, struct err *e)
 {
     int64_t late_s;
+    if (m->params.extend_locks)
+        log_warning("object locks are to be extended by maintenance, by the parameters of repository %s; this one does "
+                    "not: let stock Kopia own it",
+                    blobs_location(repo_blobs(m->r)));
     int rc = task_begin(m, e);
     run_phase(m, PHASE_CHECKING);
     if (rc == 0)
@@ -574,18 +636,20 @@ int maintain_run(struct repo *r, const struct maintain_opts *o, struct maintain_
                                     .delete_from_ns = INT64_MIN,
                                     .next_full_ns = INT64_MIN,
                                     .waiting_since_ns = INT64_MIN};
-    int rc = maintenance_params_load(r, &m.params, e);
+    if (o->cancel)
+        blobs_stop(repo_blobs(r), &o->cancel->requested);
+    int rc = maintain_params(r, o->owner, &m.params, e);
     if (rc == 0)
         rc = check_owner(&m, e);
     if (rc == 0 && !o->dry_run)
         rc = lock_node(&m, &lock, e);
     if (rc == 0)
         rc = maintenance_load(r, &m.schedule, e);
-    if (rc < 0)
+    if (rc < 0) {
+        blobs_stop(repo_blobs(r), NULL);
         return rc;
+    }
     repo_memory(r, DOCUMENTS);
-    if (o->cancel)
-        blobs_stop(repo_blobs(r), &o->cancel->requested);
     rc = begin(&m, e);
     ret->started_ns = m.started_ns;
     if (rc == 0)

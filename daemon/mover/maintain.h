@@ -74,6 +74,10 @@ struct maintain_result {
  */
 int maintain_run(struct repo *r, const struct maintain_opts *o, struct maintain_result *ret, struct err *e);
 
+/* Who maintains the repository. Where lists may lag, that it is another one than `owner` is not believed of a list that
+ * lacks index blobs which this node has seen: -EAGAIN (ERR_GENERIC). */
+int maintain_params(struct repo *r, const char *owner, struct maintenance_params *ret, struct err *e);
+
 /* The numbers of a run as a document: members of the command's result with --json, and of a mover's. New reference,
  * NULL: no memory. */
 json_t *maintain_result_json(const struct maintain_result *r, bool full, bool dry_run);

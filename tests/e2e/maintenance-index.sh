@@ -3,6 +3,8 @@
 # The index is tidied (CF-40): epochs advanced, settled ones compacted, what they replace deleted after its safety
 # margin, all entries kept, whatever the run is interrupted by. With KOPIA=/path/to/kopia stock clients judge, too.
 . "$(dirname "$0")/../lib.sh"
+. "$(dirname "$0")/../s3-lib.sh"
+[ -z "${THROUGH_S3:-}" ] || through_s3
 R=$WORK/repo
 q() { sf "$R" maintenance --node-name n1 "$@"; }
 age() { "$TOOLS/age_repository" "$R" "$WORK/password" "$1"; }
@@ -41,8 +43,17 @@ rm -rf "$CACHE"
 check "read anew it is whole" sf "$R" verify --quiet
 same "with all snapshots" "$(entries)" "$all"
 
-# Enough index blobs in the write epoch, over more than a day.
+# A part of a compacted set is not there, and what the set replaces is gone: it is not made again of what is left.
 cp -a "$R" "$WORK/kept"
+f=$(ls "$R"/x/s4_/*)
+mv "$f" "${f%-c1.f}-c2.f"
+expect "what an interrupted compaction left is made again" 0 ', 1 epoch compacted' -- q
+rm "$R"/x/s4_/*-c1.f
+rm "$R"/x/n4_/*
+cp -p "$R"/x/n3_/* "$R/x/n4_/"
+expect "a part of a set is all there is" 15 'compacted index of epoch 4 is incomplete' -- q
+rm -rf "$R" "$CACHE" && cp -a "$WORK/kept" "$R"
+# Enough index blobs in the write epoch, over more than a day.
 f=$(ls "$R"/x/n9_/* | head -n 1)
 for i in $(seq 20); do cp -p "$f" "${f%-s*}-s$(printf %016x "$i")144-c1.f"; done
 touch -d '3 days ago' "$f"

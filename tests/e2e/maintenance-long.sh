@@ -7,6 +7,8 @@
 # content was dropped and no pack deleted earlier than the rules allow; at last all that is unneeded is gone.
 #   ROUNDS=n SEED=s, NOTES=1 shows all that was done, KEEP=DIR keeps a repository of a failure (make maintenance-long)
 . "$(dirname "$0")/../lib.sh"
+. "$(dirname "$0")/../s3-lib.sh"
+[ -z "${THROUGH_S3:-}" ] || through_s3
 export KOPIA_CHECK_FOR_UPDATES=false
 : "${ROUNDS:=2}" "${SEED:=1}" "${KOPIA:=}"
 [ -z "$KOPIA" ] || [ -x "$KOPIA" ] || { echo "Bail out! there is no $KOPIA"; exit 1; }

@@ -4,6 +4,8 @@
 # (CF-40, CF-42): not within the hour in which others may still read there, whatever the run is killed at; what cannot
 # be read is left and named, and keeps nothing else from being done.
 . "$(dirname "$0")/../lib.sh"
+. "$(dirname "$0")/../s3-lib.sh"
+[ -z "${THROUGH_S3:-}" ] || through_s3
 R=$WORK/repo
 m() { sf "$R" maintenance --full --node-name n1 "$@"; }
 age() { "$TOOLS/age_repository" "$R" "$WORK/password" "$1"; }

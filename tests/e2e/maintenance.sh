@@ -3,6 +3,8 @@
 # Maintenance of a repository (E-05, CF-40, CF-41, CF-42): space comes back in the third run and not before, nothing
 # that a snapshot needs is lost, whatever the run is interrupted by and whoever writes meanwhile.
 . "$(dirname "$0")/../lib.sh"
+. "$(dirname "$0")/../s3-lib.sh"
+[ -z "${THROUGH_S3:-}" ] || through_s3
 R=$WORK/repo
 m() { sf "$R" maintenance --full --node-name n1 "$@"; }
 age() { "$TOOLS/age_repository" "${2-$R}" "$WORK/password" "$1"; }

@@ -61,6 +61,20 @@ expect "expire by the daemon" 0 -- ask snapshot expire --wait
 check "a backup is deleted" ask delete "$A" --yes --wait --quiet
 same "in the bucket, too" "$(r main snapshot list --all --json | result 'snapshots | length')" 1
 restored_same "the other is as it was" "$B" "$WORK/xfs/a.img" "$WORK/xfs/a.img" repository
+# This node is the owner of the maintenance: its daemon does it, in a mover that has the network.
+expect "full maintenance by the daemon" 0 'Marked deleted' -- ask maintenance --full --explain --wait
+check "and a quick one" ask maintenance --wait --quiet
+known() { askj status | jq -r ".repositories[0].maintenance$1"; }
+same "status: this node's" "$(known .standing)" own
+check "with the times of both" [ "$(known '| .full.success_ns > 0 and .quick.success_ns > 0')" = true ]
+config_add 70-maintenance '[repository "main"]
+maintenance-full = *:*:0/2'
+check "full maintenance every two seconds" ask reload --wait
+check "is done by schedule" until_true 60 eval '[ "$(sql "SELECT count(*) FROM operations WHERE
+    json_extract(doc, '"'\$.maintain.scheduled'"') AND state = '"'Completed'"'")" -ge 1 ]'
+rm "$CONF/conf.d/70-maintenance.ini"
+check "no longer" ask reload --wait
+restored_same "what is kept is as it was" "$B" "$WORK/xfs/a.img" "$WORK/xfs/a.img" repository
 # What the mover had to know is in no file, no line of a log, no argument.
 same "the keys are in no file of the daemon and no log" \
     "$(grep -rlF -e 'test:tester' -e testing "$STATE" "$RUN" "$CACHE" "$LOG" 2>/dev/null)" ""

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
 # Stock Kopia as the judge of maintenance (CF-42): after each run of ours all is whole for it, and both take turns on
-# one repository, each continuing the other's history. KOPIA=/path/to/kopia.
+# one repository, each continuing the other's history. KOPIA=/path/to/kopia. THROUGH_S3=1: both through S3.
 . "$(dirname "$0")/../lib.sh"
+. "$(dirname "$0")/../s3-lib.sh"
 if [ -z "${KOPIA:-}" ] || [ ! -x "${KOPIA:-/nonexistent}" ]; then
     skip "maintenance beside stock Kopia" "no KOPIA=/path/to/kopia was given"
     finish
@@ -12,12 +13,19 @@ R=$WORK/repo
 k() {
     local n
     n=$(basename "$R")
+    local place=(filesystem --path "$R")
+    [ -z "${S3_CA:-}" ] || place=(s3 --root-ca-pem-path "$S3_CA" --endpoint "127.0.0.1:$port" --bucket bucket
+        --prefix "$n/"
+        --region us-east-1 --access-key a --secret-access-key b)
+    # Its lists are not cached: the days that pass between two runs are not real.
     [ -e "$WORK/$n.config" ] || "$KOPIA" --config-file "$WORK/$n.config" --password "test password" --log-level=error \
-        --log-dir "$WORK/log" repository connect filesystem --path "$R" --cache-directory "$WORK/kc-$n" \
-        --no-check-for-updates --override-username stock --override-hostname here >/dev/null 2>&1
+        --log-dir "$WORK/log" repository connect "${place[@]}" --cache-directory "$WORK/kc-$n" \
+        --no-check-for-updates --max-list-cache-duration=0s --override-username stock --override-hostname here \
+        >"$WORK/connect.log" 2>&1 || fail "stock connects" "$(cat "$WORK/connect.log")"
     "$KOPIA" --config-file "$WORK/$n.config" --password "test password" --no-progress --log-level=error \
         --log-dir "$WORK/log" "$@" 2>&1
 }
+[ -z "${THROUGH_S3:-}" ] || through_s3 tls
 age() { "$TOOLS/age_repository" "$R" "$WORK/password" 25; }
 bytes() { find "$R/p" -type f -printf '%s\n' | awk '{ s += $1 } END { print s + 0 }'; }
 OURS=snapferry-maintenance@n1

@@ -1,15 +1,21 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""An S3 service that misbehaves on request, for tests; one bucket "b" in memory. It verifies Content-MD5 and dates, not
-signatures: swift-s3.py does.
+"""An S3 service that misbehaves on request, for tests; one bucket, "b" and also "bucket", in memory. It verifies
+Content-MD5 and dates, not signatures: swift-s3.py does.
 
-usage: s3-faults.py PORT-FILE
+usage: s3-faults.py PORT-FILE [TREE [CERTIFICATE KEY]]
+
+With TREE the objects are files: those with the prefix R/ are the blobs of the repository in the directory TREE/R, as
+snapferry and stock Kopia keep it there, and their times are those of the files. So the same repository can be used both
+ways, and be aged and damaged as a directory. With a certificate it speaks TLS.
 
 GET /_fault/KIND/N[/M]  M requests are answered, then N fail that way (see Handler.fault())
 GET /_set/NAME/VALUE  skew: seconds of the clock; lag: 1: lists do not know what is put or deleted from now on;
                       page: keys of a page; key: the only access key that is known
+GET /_hide/TEXT       lists leave out the keys that contain TEXT; without TEXT: none
 GET /_lock            the object lock that the last put asked for: a number of seconds from now, and the mode
-GET /_requests        how many requests there were, and sets the number to 0; /_count: leaves it
+GET /_requests        how many requests there were, and sets the numbers to 0; /_count: leaves them
+GET /_packs           how many of them have read from packs of data
 """
 import base64
 import calendar
@@ -17,10 +23,12 @@ import ctypes
 import email.utils
 import hashlib
 import http.server
+import json
 import os
 import re
 import signal
 import socket
+import ssl
 import struct
 import sys
 import threading
@@ -29,8 +37,95 @@ import urllib.parse
 
 ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 lock = threading.Lock()
-objects, listed = {}, {}  # key -> (bytes, time); what lists show, while they lag
-state = {"fault": "", "left": 0, "after": 0, "skew": 0, "lag": 0, "page": 1000, "key": "", "requests": 0, "until": "", "mode": ""}
+listed = {}  # what lists show, while they lag
+
+
+class Memory:
+    def __init__(self):
+        self.all = {}  # key -> (bytes, time)
+
+    def get(self, key):
+        return self.all.get(key)
+
+    def put(self, key, body, when):
+        self.all[key] = (body, when)
+
+    def delete(self, key):
+        self.all.pop(key, None)
+
+    def index(self, prefix):
+        return {k: (len(v[0]), v[1]) for k, v in list(self.all.items()) if k.startswith(prefix)}
+
+
+class Tree:
+    """Directories of repositories, in the layout that .shards describes."""
+
+    def __init__(self, root):
+        self.root = root
+
+    def path(self, key):
+        where, name = key.rsplit("/", 1)
+        top = os.path.join(self.root, where)
+        try:
+            with open(top + "/.shards") as f:
+                shards = json.load(f)
+        except FileNotFoundError:
+            shards = {"default": [1, 3], "maxNonShardedLength": 20}
+        parts = []
+        if len(name) > shards["maxNonShardedLength"]:
+            for n in shards["default"]:
+                parts.append(name[:n])
+                name = name[n:]
+        return top, os.path.join(top, *parts, name + ".f"), shards
+
+    def get(self, key):
+        try:
+            with open(self.path(key)[1], "rb") as f:
+                return f.read(), os.fstat(f.fileno()).st_mtime
+        except FileNotFoundError:
+            return None
+
+    def put(self, key, body, when):
+        top, path, shards = self.path(key)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        if not os.path.exists(top + "/.shards"):
+            with open(top + "/.shards", "w") as f:
+                json.dump(shards, f)
+        with open(path + ".put", "wb") as f:
+            f.write(body)
+        os.utime(path + ".put", (when, when))
+        os.rename(path + ".put", path)
+
+    def delete(self, key):
+        try:
+            os.unlink(self.path(key)[1])
+        except FileNotFoundError:
+            pass
+
+    def index(self, prefix):
+        found = {}
+        if "/" not in prefix:
+            for where in os.listdir(self.root):
+                if os.path.exists(os.path.join(self.root, where, ".shards")):
+                    found.update(self.index(where + "/"))
+            return found
+        where = prefix.rsplit("/", 1)[0] + "/"
+        for d, _, files in os.walk(os.path.join(self.root, where)):
+            for name in files:
+                path = os.path.join(d, name)
+                key = where + os.path.relpath(path, os.path.join(self.root, where))[:-2].replace("/", "")
+                if name.endswith(".f") and key.startswith(prefix):
+                    try:
+                        st = os.stat(path)
+                    except FileNotFoundError:
+                        continue
+                    found[key] = (st.st_size, st.st_mtime)
+        return found
+
+
+objects = Tree(sys.argv[2]) if len(sys.argv) > 2 else Memory()
+state = {"fault": "", "left": 0, "after": 0, "skew": 0, "lag": 0, "page": 1000, "key": "", "requests": 0, "until": "", "mode": "",
+         "hidden": "", "packs": 0}
 
 
 def stamp(t, iso):
@@ -119,8 +214,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
             elif what == "_set":
                 if rest[0] == "lag":
                     listed.clear()
-                    listed.update(objects)
+                    listed.update(objects.index(""))
                 state[rest[0]] = "".join(rest[1:]) if rest[0] == "key" else int(rest[1])
+            elif what == "_hide":
+                state["hidden"] = "".join(rest)
             elif what == "_lock":
                 until = state["until"] or "1970-01-01T00:00:00Z"
                 until = calendar.timegm(time.strptime(until, "%Y-%m-%dT%H:%M:%SZ"))
@@ -128,6 +225,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             elif what in ("_requests", "_count"):
                 text = str(state["requests"])
                 state["requests"] *= what == "_count"
+                state["packs"] *= what == "_count"
+            elif what == "_packs":
+                text = str(state["packs"])
         self.answer(200, text.encode())
 
     def handle_any(self):
@@ -137,6 +237,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         with lock:
             state["requests"] += 1
+            state["packs"] += self.command == "GET" and re.search(r"/p[0-9a-f]{32}-", url.path) is not None
             kind = state["fault"] if state["left"] and not state["after"] else ""
             state["left"] -= bool(kind)
             state["after"] -= bool(state["after"])
@@ -148,7 +249,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if state["key"] and f"Credential={state['key']}/" not in self.headers.get("Authorization", ""):
             return self.error(403, "InvalidAccessKeyId")
         parts = urllib.parse.unquote(url.path).split("/", 2)
-        if parts[1] != "b":
+        if parts[1] not in ("b", "bucket"):  # stock Kopia allows no shorter name
             return self.error(404, "NoSuchBucket")
         if len(parts) < 3 or not parts[2]:
             return self.list(dict(urllib.parse.parse_qsl(url.query, keep_blank_values=True)))
@@ -160,13 +261,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
         state["until"] = self.headers.get("x-amz-object-lock-retain-until-date", "")
         state["mode"] = self.headers.get("x-amz-object-lock-mode", "")
         md5 = base64.b64encode(hashlib.md5(body).digest()).decode()
-        if kind == "digest" or self.headers.get("Content-MD5") != md5:
+        stock = "MinIO" in self.headers.get("User-Agent", "")  # the library of stock Kopia: only if it is told to
+        if kind == "digest" or self.headers.get("Content-MD5", md5 if stock else "") != md5:
             return self.error(400, "BadDigest")
         want = self.headers.get("x-amz-content-sha256")
         if want not in ("UNSIGNED-PAYLOAD", hashlib.sha256(body).hexdigest()):
             return self.error(400, "XAmzContentSHA256Mismatch")
         with lock:
-            objects[key] = (body, time.time() + state["skew"])
+            objects.put(key, body, time.time() + state["skew"])
         if kind == "lost-answer":  # done, and nobody hears of it
             return self.reset()
         tag = "0" * 32 if kind == "etag" else hashlib.md5(body).hexdigest()
@@ -174,16 +276,17 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def on_delete(self, key, _body, _kind):
         with lock:
-            objects.pop(key, None)
+            objects.delete(key)
         self.answer(204)
 
     def on_head(self, key, _body, kind):
         self.on_get(key, b"", kind)
 
     def on_get(self, key, _body, kind):
-        if key not in objects:
+        found = objects.get(key)
+        if not found:
             return self.error(404, "NoSuchKey")
-        body, when = objects[key]
+        body, when = found
         headers = [("Last-Modified", stamp(when, False)), ("ETag", '"lies"')]
         status, m = 200, re.match(r"bytes=(\d+)-(\d+)$", self.headers.get("Range", ""))
         if m and kind != "whole":
@@ -199,13 +302,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def list(self, q):
         with lock:
-            now = dict(listed if state["lag"] else objects)
-        after, prefix = q.get("continuation-token", ""), q.get("prefix", "")
-        keys = sorted(k for k in now if k.startswith(prefix) and "/" not in k[len(prefix):] and k > after)
+            prefix = q.get("prefix", "")
+            now = dict(listed) if state["lag"] else objects.index(prefix)
+            hidden = state["hidden"]
+        after = q.get("continuation-token", "")
+        keys = sorted(k for k in now if k.startswith(prefix) and "/" not in k[len(prefix):] and k > after and
+                      not (hidden and hidden in k))
         n = min(int(q.get("max-keys", 1000)), state["page"])
         more = len(keys) > n
         text = "".join(f"<Contents><Key>{urllib.parse.quote(k)}</Key><LastModified>{stamp(now[k][1], True)}"
-                       f"</LastModified><Size>{len(now[k][0])}</Size></Contents>" for k in keys[:n])
+                       f"</LastModified><Size>{now[k][0]}</Size></Contents>" for k in keys[:n])
         token = f"<NextContinuationToken>{keys[n - 1]}</NextContinuationToken>" if more else ""
         self.answer(200, ("<?xml version='1.0' encoding='UTF-8'?><ListBucketResult xmlns='http://s3.amazonaws.com/doc/"
                           f"2006-03-01/'><IsTruncated>{'true' if more else 'false'}</IsTruncated>{token}{text}"
@@ -221,6 +327,10 @@ class Server(http.server.ThreadingHTTPServer):
 
 
 server = Server(("127.0.0.1", 0), Handler)
+if len(sys.argv) > 3:
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(*sys.argv[3:5])
+    server.socket = tls.wrap_socket(server.socket, server_side=True)
 with open(sys.argv[1] + ".new", "w") as f:
     f.write(str(server.server_port))
 os.rename(sys.argv[1] + ".new", sys.argv[1])

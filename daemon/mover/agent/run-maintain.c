@@ -80,7 +80,7 @@ int run_maintain(struct run_context *x, struct repo *r, struct err *e)
     struct maintain_result res = {0};
     char owner[300];
     snprintf(owner, sizeof owner, "snapferry-maintenance@%s", j->node);
-    int rc = maintenance_params_load(r, &p, e);
+    int rc = maintain_params(r, owner, &p, e);
     if (rc < 0)
         return rc;
     json_t *m = json_pack("{s:s, s:o, s:o, s:b, s:b}", "owner", p.owner, "quickSeconds", seconds_json(p.quick_ns),
