@@ -5,8 +5,8 @@ set -eu
 build=(gcc make pkg-config libc6-dev liburing-dev libisal-dev libzstd-dev libssl-dev libjansson-dev libinih-dev
        liblz4-dev zlib1g-dev libblkid-dev libsystemd-dev libsqlite3-dev libseccomp-dev libmicrohttpd-dev
        libcurl4-openssl-dev libexpat1-dev libnbd-dev perl)
-test=(libcmocka-dev jq xz-utils e2fsprogs xfsprogs btrfs-progs util-linux mount openssl strace faketime procps tzdata
-    bc tar time sqlite3 curl python3 python3-swift qemu-utils nbdkit qemu-system-x86 seabios)
+test=(libcmocka-dev gojq jq xz-utils e2fsprogs xfsprogs btrfs-progs util-linux mount openssl strace faketime procps
+    tzdata bc tar time sqlite3 curl python3 python3-swift qemu-utils nbdkit qemu-system-x86 seabios)
 # Packages are built and installed in a booted container by the default tests. lintian and mmdebstrap are for `make deb`
 # and `make test-package`: lintian alone brings a hundred packages of Perl.
 test+=(systemd dbus systemd-container debhelper dpkg-dev fakeroot)

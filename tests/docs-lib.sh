@@ -20,3 +20,8 @@ md_block() {
                  if ($0 == "```" lang || index($0, "```" lang " ") == 1) { n++; mine = 1 } next }
         open && mine && n == want' "$1"
 }
+
+# In $WORK/bin, the first in the PATH of what pages show, jq is that of readers and not that of the tests.
+mkdir -p "$WORK/bin"
+printf '#!/bin/sh\nexec "%s" "$@"\n' "$JQ" >"$WORK/bin/jq"
+chmod 755 "$WORK/bin/jq"

@@ -16,9 +16,11 @@ export TZ=Europe/Berlin LC_ALL=C.UTF-8 TERM=xterm FAKETIME_DONT_FAKE_MONOTONIC=1
 export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}verify_asan_link_order=0"
 NOON=(faketime -f '2026-11-21 13:00:00') # 12:00 UTC
 
-# answers NAME: what the server says from now on.
+# answers NAME: what the server says from now on. Records are shown with their members in the order in which they come.
 answers() {
-    jq -n -c -f "$GOLD/answers.jq" --arg what "$1" | sed -E 's/"@(-?[0-9]+)@"/\1/g' >"$RUN/script.new" &&
+    local jq=jq
+    [ "$1" != one ] || jq=$JQ
+    "$jq" -n -c -f "$GOLD/answers.jq" --arg what "$1" | sed -E 's/"@(-?[0-9]+)@"/\1/g' >"$RUN/script.new" &&
         mv "$RUN/script.new" "$RUN/script.json"
 }
 answers none

@@ -11,7 +11,7 @@ backup() { askj backup "$1" --wait "${@:2}" | jq -r .id; }
 op() { doc "$1" | jq -rc ".operations[0] | $2"; }
 
 # A plugin that works, but for its list of changes, which is always empty.
-install -m 755 "$(dirname "$0")/../../examples/plugins/driver-dir" "$WORK/driver-dir"
+example_plugin driver-dir "$WORK/driver-dir"
 cat >"$WORK/liar" <<LIAR
 #!/bin/bash
 set -o pipefail

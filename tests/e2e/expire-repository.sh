@@ -33,8 +33,8 @@ json=$(sf "$R" snapshot expire --dry-run --all --json | tail -n 1)
 same "in JSON" "$(jq -c '[.type, .verb, .dryRun, (.sources | length), .kept, .expired, .unreadable]' <<<"$json")" \
     '["result","snapshot expire",true,2,3,6,0]'
 same "each with a reason" "$(jq '[.sources[].snapshots[] | select(.why != "")] | length' <<<"$json")" 9
-same "and the policy" "$(jq -c --arg s "$mine" '.sources[] | select(.source == $s) | .policy.keepDaily' <<<"$json")" \
-    '{"value":1,"from":"source"}'
+same "and the policy" "$(jq -c --arg s "$mine" \
+    '.sources[] | select(.source == $s) | .policy.keepDaily | [.value, .from]' <<<"$json")" '[1,"source"]'
 same "without --explain only what goes" "$(sf "$R" snapshot expire --dry-run | grep -c '  kept  ')" 0
 
 # A crash before it is durable changes nothing, one behind it everything.

@@ -11,8 +11,7 @@ chmod 755 "$WORK"
 image "$X/img/a.img" 2 1
 image "$X/vm/1.img" 1 2
 image "$X/vm/2.img" 1 3
-examples=$(realpath "$(dirname "$0")/../../examples/plugins")
-install -m 755 "$examples/driver-dir" "$WORK/driver-real"
+example_plugin driver-dir "$WORK/driver-real"
 # wrap [SCRIPT]: the plugin runs SCRIPT first.
 wrap() {
     printf '#!/bin/bash\n%s\nexec %s "$@"\n' "${1:-}" "$WORK/driver-real" >"$WORK/driver.new"

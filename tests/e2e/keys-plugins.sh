@@ -9,7 +9,7 @@ X=$WORK/xfs
 mkdir "$X/arc" "$WORK/archive"
 chmod 755 "$WORK"
 image "$X/arc/c.img" 1 4
-install -m 755 "$(dirname "$0")/../../examples/plugins/mover-archive" "$WORK/mover-real"
+example_plugin mover-archive "$WORK/mover-real"
 printf 'store = %s\nstyle = start\n' "$WORK/archive" >"$WORK/mover-archive.conf"
 # wrap [SCRIPT]: the plugin runs SCRIPT first, and notes its calls.
 wrap() {

@@ -34,7 +34,7 @@ config_class img "$X/img" 'nice = 7' 'ioclass = idle' 'cpus = 0' 'memory = 100Mi
     'read-limit = 256KiB'
 config_class kept "$X/kept" 'move-data = no' 'snapshot-only-keep = 10'
 config_class far "$X/far" 'only-on-node = zoo'
-install -m 755 "$(dirname "$0")/../../examples/plugins/mover-archive" "$WORK/archive"
+example_plugin mover-archive "$WORK/archive"
 plugin() { # NAME LINE...
     local name=$1
     shift

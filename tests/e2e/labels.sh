@@ -12,7 +12,7 @@ DIR=$WORK/xfs/v
 mkdir "$DIR"
 
 # A plugin whose volumes have the labels that a file beside them has.
-install -m 755 "$(dirname "$0")/../../examples/plugins/driver-dir" "$WORK/driver-dir"
+example_plugin driver-dir "$WORK/driver-dir"
 cat >"$WORK/labelled" <<PLUGIN
 #!/bin/bash
 set -o pipefail

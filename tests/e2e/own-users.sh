@@ -6,7 +6,6 @@ MOVER_USER=nobody PLUGIN_USER=backup # every Debian has them
 . "$(dirname "$0")/../daemon-lib.sh"
 need_root "a daemon with volumes"
 here=$(realpath "$(dirname "$0")")
-examples=$here/../../examples/plugins
 fs_make xfs xfs || exit 1
 mkdir "$WORK/xfs/own" "$WORK/xfs/vm" "$WORK/xfs/img" "$WORK/xfs/archive"
 image "$WORK/xfs/own/m.img" 24 3
@@ -17,7 +16,7 @@ chmod 600 "$WORK/xfs/own/m.img"
 # A driver plugin that is not root needs the images and their directory, a mover plugin its store and what it reads:
 # here the native snapshots of the driver plugin.
 chown -R "$PLUGIN_USER" "$WORK/xfs/vm" "$WORK/xfs/img" "$WORK/xfs/archive"
-install -m 755 "$examples/driver-dir" "$examples/mover-archive" "$WORK"
+for p in driver-dir mover-archive; do example_plugin $p "$WORK/$p"; done
 for p in driver-dir mover-archive; do # each call leaves its user
     printf '#!/bin/bash\nid -un >>%s\nexec %s "$@"\n' "$WORK/xfs/archive/users" "$WORK/$p" >"$WORK/$p.told"
     chmod 755 "$WORK/$p.told"

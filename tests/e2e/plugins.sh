@@ -5,14 +5,13 @@
 # AO-24..28, AO-54, RS-27, MS-07)
 . "$(dirname "$0")/../daemon-lib.sh"
 need_root "plugins under the daemon"
-examples=$(realpath "$(dirname "$0")/../../examples/plugins")
 fs_make xfs xfs || exit 1
 mkdir "$WORK/xfs/vm" "$WORK/xfs/img" "$WORK/archive"
 chmod 755 "$WORK"
 image "$WORK/xfs/vm/a.img" 24 1
 image "$WORK/xfs/img/b.img" 64 2
 cp "$WORK/xfs/vm/a.img" "$WORK/a.orig"; cp "$WORK/xfs/img/b.img" "$WORK/b.orig"
-install -m 755 "$examples/driver-dir" "$examples/mover-archive" "$WORK"
+for p in driver-dir mover-archive; do example_plugin $p "$WORK/$p"; done
 # mover_conf LINE...: the mover plugin's own configuration.
 mover_conf() { printf '%s\n' "store = $WORK/archive" "$@" >"$WORK/mover-archive.conf"; }
 mover_conf 'style = run'

@@ -95,7 +95,7 @@ times() { # NAME LINE STAGES: the text says it, and every stage of the JSON is k
     check "$1: the text names the bottleneck" grep -qzE 'Time  +[a-z]+ [0-9.]+ s[^;]*;\s+bottleneck:\s+[a-z]+' <<<"$2"
     check "$1: stages and bottleneck in JSON" jq -e '[.stages[].name] as $names | (.stages | length) >= 3 and
         all(.stages[]; .busySeconds >= 0 and .stalledSeconds >= 0 and .bytes >= 0) and (.bottleneck | IN($names[])) and
-        ([.stages[].busySeconds] | add) > 0' <<<"$3"
+        ([.stages[].busySeconds] | add) > 0' <<<"$(tail -n 1 <<<"$3")"
 }
 rm -f "$WORK/out" "$WORK/out2"
 plain=$(sf "$R" backup "$WORK/changed" --as t@h:/plain; sf "$R" restore "$id" "$WORK/plain" --verify; sf "$R" verify)

@@ -40,7 +40,7 @@ cat >"$WORK/driver" <<DRIVER
 #!/bin/sh
 if [ "\$1" = describe ]; then "$WORK/real" "\$@" | jq -c '. + {"max-retain": 2}'; else exec "$WORK/real" "\$@"; fi
 DRIVER
-install -m 755 "$(dirname "$0")/../../examples/plugins/driver-dir" "$WORK/real"
+example_plugin driver-dir "$WORK/real"
 chmod 755 "$WORK/driver"
 vm() {
     config_add vm "[plugin \"dir\"]

@@ -4,13 +4,12 @@
 # recorded again (RS-11).
 . "$(dirname "$0")/../daemon-lib.sh"
 need_root "plugins under the daemon"
-examples=$(realpath "$(dirname "$0")/../../examples/plugins")
 fs_make xfs xfs || exit 1
 mkdir "$WORK/xfs/vm"
 chmod 755 "$WORK"
 image "$WORK/xfs/vm/a.img" 2 1
-install -m 755 "$examples/driver-dir" "$WORK/driver-real"
-install -m 755 "$examples/driver-dir" "$WORK/driver-dir"
+example_plugin driver-dir "$WORK/driver-real"
+example_plugin driver-dir "$WORK/driver-dir"
 daemon_setup 'retries = 0'
 config_add 10-plugins "[plugin \"dir\"]
 kind = driver
