@@ -129,6 +129,18 @@ CLI_TEXT_OBJ := $(addprefix $(BUILD)/daemon/cli/,ages.o live.o progress-line.o s
 $(BUILD)/tests/unit/test_cli_%: $(BUILD)/tests/unit/test_cli_%.o $(CLI_TEXT_OBJ) $(LIBS) $(FLAGS)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(CLI_TEXT_OBJ) $(LIBS) $(PKG_LIBS) -lcmocka -lm
+# The programs that most shell tests start: they derive the key of a repository once (tests/snapferry/keys.c). The
+# daemon is there because it starts the mover that lies beside it.
+KEYS_ONCE := $(PROGRAMS:$(BUILD)/%=$(BUILD)/tests/snapferry/%)
+$(BUILD)/tests/snapferry/snapferry: $(CLI_OBJ)
+$(BUILD)/tests/snapferry/snapferry-mover: $(BUILD)/daemon/main/snapferry-mover.o
+$(filter-out %snapferryd,$(KEYS_ONCE)): $(BUILD)/tests/snapferry/keys.o $(LIBS) $(FLAGS)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o,$^) -Wl,--wrap=format_derive_key $(LIBS) $(PKG_LIBS) -lm
+$(BUILD)/tests/snapferry/snapferryd: $(BUILD)/snapferryd
+	$(call say,CP,$@)
+	@mkdir -p $(@D)
+	$(Q)ln -f $< $@
 $(BUILD)/tests/tools/%: $(BUILD)/tests/tools/%.o $(LIBS) $(FLAGS)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(LIBS) $(PKG_LIBS) -lm
@@ -146,7 +158,7 @@ format:
 	    xargs -0 clang-format-14 -i --style=file
 
 .PHONY: unit-programs
-unit-programs: $(UNIT) $(TOOLS) $(PERF)
+unit-programs: $(UNIT) $(TOOLS) $(KEYS_ONCE) $(PERF)
 
 # Golden repositories made by the real Kopia, unpacked with their file times (the storage clock).
 $(BUILD)/golden/.done: tests/fixtures/repos.tar.xz tests/fixtures/expected.tar.xz
@@ -202,7 +214,8 @@ tested: all unit-programs fuzz-replay $(BUILD)/golden/.done
 
 # Only some of them: make only T="tests/e2e/roundtrip.sh build/tests/unit/test_base". What they do not need is not
 # built; scripts of tests/cli look at everything that is built.
-ONLY = $(if $(filter tests/cli/%,$(T)),tested,all $(TOOLS) $(PERF) $(BUILD)/golden/.done $(filter $(BUILD)/%,$(T)))
+ONLY = $(if $(filter tests/cli/%,$(T)),tested, \
+       all $(TOOLS) $(KEYS_ONCE) $(PERF) $(BUILD)/golden/.done $(filter $(BUILD)/%,$(T)))
 only:
 	+@$(MAKE) --no-print-directory $(PARALLEL) $(ONLY)
 	@$(TEST_ENV) tests/run.sh $(T)

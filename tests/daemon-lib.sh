@@ -3,7 +3,12 @@
 # systemd, questions to it, and the check that nothing is left behind. Needs root and loop devices.
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 : "${BUILD:=build}" "${MOVER_USER:=root}" # e2e/own-users.sh runs tests with movers of another user
-SNAPFERRYD=${SNAPFERRYD:-$(realpath "$BUILD")/snapferryd}
+# The daemon starts the mover beside it: this one that which derives each key once (tests/snapferry/keys.c), unless
+# DERIVE_KEYS is set.
+if [ -z "${SNAPFERRYD:-}" ]; then
+    SNAPFERRYD=$(realpath "$BUILD")/tests/snapferry/snapferryd
+    [ -z "${DERIVE_KEYS:-}" ] && [ -x "$SNAPFERRYD" ] || SNAPFERRYD=$(realpath "$BUILD")/snapferryd
+fi
 [ -x "$SNAPFERRYD" ] || { echo "Bail out! there is no $SNAPFERRYD: run make first" >&2; exit 1; }
 export SNAPFERRY_NO_SYSTEMD=1
 CONF=$WORK/conf STATE=$WORK/state RUN=$WORK/run REPO=$WORK/repo LOG=$WORK/daemon.log

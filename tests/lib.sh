@@ -64,9 +64,15 @@ same() { if [ "$2" = "$3" ]; then pass "$1"; else fail "$1" "\"$2\" is not \"$3\
 
 # secret FILE: what comes on standard input, in a file that only its owner can read, as password files have to be.
 secret() { (umask 077; cat >"$1.secret") && mv -f "$1.secret" "$1"; }
-# sf REPO ARGS...: the command on a repository with the test's password file and cache.
+# sf REPO ARGS...: the command on a repository with the test's password file and cache. If there is one in the build's
+# directory that derives each key once (tests/snapferry/keys.c), it is that, unless DERIVE_KEYS is set.
 secret "$WORK/password" <<<"test password"
-sf() { local repo=$1; shift; "$SNAPFERRY" -r "$repo" --password-file "$WORK/password" "$@"; }
+sf() {
+    local repo=$1 program=${SNAPFERRY%/*}/tests/snapferry/snapferry
+    shift
+    [ -z "${DERIVE_KEYS:-}" ] && [ -x "$program" ] || program=$SNAPFERRY
+    "$program" -r "$repo" --password-file "$WORK/password" "$@"
+}
 # result FIELD: a member of the last line of JSON on standard input.
 result() { tail -n 1 | jq -r ".$1"; }
 # example_plugin NAME FILE: a plugin of examples/plugins, made to start the tests' jq. Unchanged they are tested by

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # The key that a mover derives from the password is handed on to the next ones in memory: it is derived once, it is in
 # no file and in nothing that a core dump of the daemon has, and a reload or another password begins anew (MS-58).
+DERIVE_KEYS=1 # programs as users have them
 . "$(dirname "$0")/../daemon-lib.sh"
 need_root "a daemon with volumes"
 fs_make xfs xfs 320 || exit 1

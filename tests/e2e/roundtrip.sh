@@ -3,6 +3,7 @@
 # Backup and restore of files and block devices of all kinds of sizes and contents, compared byte by byte.
 . "$(dirname "$0")/../lib.sh"
 R=$WORK/repo
+DERIVE_KEYS=1 # at first the command as users have it
 sf "$R" repo create --quiet
 
 backup() { sf "$R" backup "$1" --as "t@h:/$2" --json "${@:3}"; }
@@ -18,6 +19,7 @@ round() { # NAME FILE [BACKUP-OPTIONS]
 for size in 0 1 511 512 513 4095 4097 65536 2097151 2097152 2097153 8388608 20971521; do
     random_file "$WORK/f" $size 7
     round "random-$size" "$WORK/f"
+    unset DERIVE_KEYS
 done
 truncate -s 50000001 "$WORK/z"
 round zeros "$WORK/z"
