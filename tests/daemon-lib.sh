@@ -88,7 +88,7 @@ daemon_start() {
     DPID=$!
     local i
     for i in $(seq $((200 * PATIENCE))); do
-        if ask status --json 2>/dev/null | tail -n 1 |
+        if [ -S "$RUN/control.sock" ] && ask status --json 2>/dev/null |
             jq -e '.offline != true and .daemon.pid > 0' >/dev/null 2>&1; then
             return 0
         fi
@@ -145,18 +145,23 @@ daemon_setup() {
 
 # doc ID: the backup's or operation's document.
 doc() { askj describe "$1" | jq -c '.backup // .operation // .native // .volume // empty'; }
-state() { doc "$1" | jq -r .state; }
+state() {
+    ask describe "$1" --json 2>>"$WORK/ask.err" | jq -r '(.backup // .operation // .native // .volume // empty).state'
+}
+final() { [[ $1 =~ ^(Completed|PartiallyFailed|Failed|Canceled|Skipped|Unknown|none|\|)*$ ]]; } # only such states
 terminal() { case $1 in Completed | PartiallyFailed | Failed | Canceled | Skipped | Unknown) true ;; *) false ;; esac; }
 # The seconds of a limit are those of an idle machine; on a busy one what is waited for may take several times as long.
 : "${PATIENCE:=4}"
 # wait_state ID REGEX SECONDS: until the state matches; prints the last one.
 wait_state() {
-    local s= end=$((SECONDS + $3 * PATIENCE))
+    local s= end=$((SECONDS + $3 * PATIENCE)) pause=0.1 n=0
     while [ $SECONDS -le $end ]; do
         s=$(state "$1")
         [[ $s =~ ^($2)$ ]] && { echo "$s"; return 0; }
         terminal "$s" && break
-        sleep 0.1
+        # A final state is not missed by looking less often.
+        [ $((n += 1)) -ne 5 ] || ! final "$2" || pause=0.3
+        sleep $pause
     done
     echo "$s"
     return 1
@@ -165,7 +170,12 @@ wait_state() {
 until_true() {
     local end=$((SECONDS + $1 * PATIENCE))
     shift
-    while ! "$@" >/dev/null 2>&1; do [ $SECONDS -ge $end ] && return 1; sleep 0.1; done
+    local pause=0.1 n=0
+    while ! "$@" >/dev/null 2>&1; do
+        [ $SECONDS -ge $end ] && return 1
+        [ $((n += 1)) -ne 20 ] || pause=0.2
+        sleep $pause
+    done
 }
 # submit ARGS...: a backup; prints its id.
 submit() { askj backup "$@" | jq -r '.backup // empty'; }
@@ -239,7 +249,7 @@ stored_others() {
 # native snapshots on storage are those of the records, one for one. Says what is wrong.
 clean_state() {
     local open left known found bad=0
-    open=$(unfinished); [ -z "$open" ] || { echo "unfinished: $open"; bad=1; }
+    open=$(unfinished); [ -z "$open" ] || { echo "unfinished: $open"; return 1; }
     open=$(sql "SELECT owner || ' ' || kind || ' ' || name FROM intents"); [ -z "$open" ] ||
         { echo "open intents: $open"; bad=1; }
     left=$(stored_others "$@"); [ -z "$left" ] || { echo "left on storage: $left"; bad=1; }

@@ -4,25 +4,26 @@
 . "$(dirname "$0")/../lib.sh"
 root=$(realpath "$(dirname "$0")/../..")
 unset MAKEFLAGS MFLAGS MAKELEVEL CC CFLAGS LDFLAGS OPT SAN V
-OUT=$WORK/out LIB=$WORK/out/libproc.a
+room=daemon/schedule # of few files
+OUT=$WORK/out LIB=$WORK/out/libdaemon-schedule.a
 export BUILD=$OUT
 mk() { make --no-print-directory -C "$root" "$@" 2>&1; }
 count() { grep -c "^$1 " <<<"$2"; }
-members=$(cd "$root" && ls proc/*.c | wc -l)
+members=$(cd "$root" && ls $room/*.c | wc -l)
 
 out=$(mk -j2 "$LIB")
 same "a line for each file that is compiled" "$(grep '^CC ' <<<"$out" | sort)" \
-    "$(cd "$root" && printf 'CC %s\n' proc/*.c | sort)"
+    "$(cd "$root" && printf 'CC %s\n' $room/*.c | sort)"
 same "one for the library" "$(grep '^AR ' <<<"$out")" "AR $LIB"
 same "and nothing else" "$(grep -cvE '^(CC|AR) ' <<<"$out")" 0
 expect "made in another directory: nothing is left to do" 0 'up to date' -- mk "$LIB"
-check "nothing of it in the tree" sh -c "! find '$root/proc' -newer '$OUT/flags' | grep -q ."
+check "nothing of it in the tree" sh -c "! find '$root/$room' -newer '$OUT/flags' | grep -q ."
 flags=$(stat -c %Y.%i "$OUT/flags")
 mk "$LIB" >"$WORK/log"
 same "flags that are the same are not written" "$(stat -c %Y.%i "$OUT/flags")" "$flags"
 same "other flags compile all of it" "$(count CC "$(mk -j2 "$LIB" CFLAGS=-DCHANGED)")" "$members"
 same "and those of before again" "$(count CC "$(mk -j2 "$LIB")")" "$members"
-object=$OUT/proc/$(cd "$root/proc" && basename "$(ls -- *.c | head -n 1)" .c).o
+object=$OUT/$room/$(cd "$root/$room" && basename "$(ls -- *.c | head -n 1)" .c).o
 same "other flags of the linker, too" "$(count CC "$(mk "$object" LDFLAGS=-Wl,-O1)")" 1
 mk -j2 -s "$LIB" >"$WORK/log"
 same "make -s shows nothing" "$(cat "$WORK/log")" ""
@@ -30,7 +31,7 @@ rm "$object"
 expect "V=1 shows the command" 0 '^[^ ]*gcc .*-c -o ' -- mk "$object" V=1
 expect "and no short line" 1 '' -- grep -q '^CC ' <(rm "$object"; mk "$object" V=1)
 # A library has the members that the room has now.
-sed -i 's/$/ proc\/gone.c/' "$LIB.list"
+sed -i "s,$, $room/gone.c," "$LIB.list"
 same "a file that is gone from a room makes its library anew" "$(mk "$LIB")" "AR $LIB"
 expect "clean removes what make made" 0 '' -- mk clean
 check "all of it" test ! -e "$OUT"

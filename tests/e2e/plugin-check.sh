@@ -2,14 +2,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # The worked examples keep the protocol, and plugin-check tells who does not. (AP-23, AP-07, AO-35, AO-54, MS-07)
 . "$(dirname "$0")/../lib.sh"
-plugins=$(realpath "$(dirname "$0")/../../examples/plugins")
 chmod 755 "$WORK"
 check_plugin() { "$SNAPFERRY" plugin-check "$@"; }
 
 mkdir "$WORK/vm" "$WORK/store"
 random_file "$WORK/vm/disk.img" 3000001 1
 cp "$WORK/vm/disk.img" "$WORK/disk.before"
-install -m 755 "$plugins/driver-dir" "$plugins/mover-archive" "$WORK"
+for p in driver-dir mover-archive; do example_plugin $p "$WORK/$p"; done
 
 # ---- the driver ----
 expect "driver: a volume has to be named" 2 'volume=NAME' -- check_plugin "$WORK/driver-dir"
