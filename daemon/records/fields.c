@@ -183,6 +183,14 @@ static void release_field(const struct field_desc *f, void *p)
     }
 }
 
+void field_reset(const struct field_desc *f, void *p)
+{
+    release_field(f, p);
+    if (f->type == FIELD_STRUCTS)
+        *(struct list_of_structs *)p = (struct list_of_structs){NULL, 0};
+    init_field(f, p);
+}
+
 void fields_clear(const struct fields *t, void *s)
 {
     for (unsigned i = 0; i < t->n; i++)
@@ -203,7 +211,8 @@ static int copy_field(const struct field_desc *f, void *p, const void *from)
         *(char **)p = str_ref(*(char *const *)from);
         return 0;
     case FIELD_STRS:
-        return strs_copy(p, from);
+        strs_copy(p, from);
+        return 0;
     case FIELD_JSON:
     case FIELD_OBJECT:
     case FIELD_ARRAY:
@@ -372,19 +381,24 @@ static int load_object(const struct field_desc *f, json_t **p, const json_t *v, 
     return 0;
 }
 
+void field_is_there(const struct fields *t, void *s)
+{
+    const struct field_desc *there = there_of(t);
+    if (there && there->flags & FIELD_THERE)
+        *(bool *)place(there, s) = true;
+    else if (there && !field_is_set(there, s))
+        *(enum err_class *)place(there, s) = ERR_GENERIC;
+}
+
 static int load_struct(const struct field_desc *f, void *p, const json_t *v)
 {
-    const struct field_desc *there = there_of(f->of);
     bool just_there = f->flags & FIELD_TRUE && json_is_true(v);
     if (f->flags & FIELD_TRUE && json_is_false(v))
         return 0;
     if (!json_is_object(v) && !just_there)
         return -EINVAL;
     int rc = just_there ? 0 : fields_load(f->of, p, v);
-    if (there && there->flags & FIELD_THERE)
-        *(bool *)place(there, p) = true;
-    else if (there && !field_is_set(there, p))
-        *(enum err_class *)place(there, p) = ERR_GENERIC;
+    field_is_there(f->of, p);
     return rc;
 }
 
@@ -502,25 +516,38 @@ static int load_class(const struct fields *t, void *s, const json_t *v)
                : keep_unknown(unknown_of(t, s), "class", v);
 }
 
+static bool has_class(const struct fields *t)
+{
+    return t->n && t->v[0].type == FIELD_ERR;
+}
+
+int field_load_class(const struct fields *t, void *s, const json_t *v)
+{
+    return has_class(t) ? load_class(t, s, v) : 0;
+}
+
+int field_load_member(const struct fields *t, void *s, const struct field_desc *f, const char *name, const json_t *v)
+{
+    const int rc = f ? load_field(f, place(f, s), v) : -EINVAL;
+    return rc == -EINVAL ? keep_unknown(unknown_of(t, s), name, v) : rc;
+}
+
 int fields_load(const struct fields *t, void *s, const json_t *doc)
 {
     const char *name;
     json_t *v;
-    const bool has_class = t->n && t->v[0].type == FIELD_ERR;
     int rc = 0;
     fields_clear(t, s);
     json_object_foreach((json_t *)(uintptr_t)doc, name, v)
     {
         const struct field_desc *f = field_find(t, name);
-        if ((json_is_null(v) && f) || (has_class && !strcmp(name, "class")))
+        if ((json_is_null(v) && f) || (has_class(t) && !strcmp(name, "class")))
             continue;
-        int loaded = f ? load_field(f, place(f, s), v) : -EINVAL;
-        if (loaded == -EINVAL)
-            loaded = keep_unknown(unknown_of(t, s), name, v);
+        const int loaded = field_load_member(t, s, f, name, v);
         if (loaded < 0)
             rc = loaded;
     }
-    const int loaded = has_class ? load_class(t, s, json_object_get(doc, "class")) : 0;
+    const int loaded = field_load_class(t, s, json_object_get(doc, "class"));
     return loaded < 0 ? loaded : rc;
 }
 
@@ -612,12 +639,46 @@ const void *shared_ref(const void *p)
     return p;
 }
 
+/* ---- found by their text, if they keep one: nearly all rows that are read have the same few ---- */
+
+#define TEXTS 256
+static const struct shared *by_text[TEXTS]; /* not counted */
+
+static const struct shared **text_at(const char *text, size_t n)
+{
+    uint32_t h = (uint32_t)n;
+    for (size_t i = 0; i < n; i += 5)
+        h = h * 31 + (unsigned char)text[i];
+    return &by_text[(h ^ h >> 11) % TEXTS];
+}
+
+const void *shared_by_text(const struct fields *t, const char *text, size_t n)
+{
+    const struct shared *x = t->keep_text ? *text_at(text, n) : NULL;
+    return x && x->type == t && x->text_len == n && !memcmp(x->text, text, n) ? x : NULL;
+}
+
+void shared_note_text(const void *p, const char *text, size_t n)
+{
+    const struct shared *x = p;
+    if (x->refs && x->text && x->text_len == n && !memcmp(x->text, text, n))
+        *text_at(text, n) = x;
+}
+
+static void forget_text(const struct shared *x)
+{
+    const struct shared **at = x->text ? text_at(x->text, x->text_len) : NULL;
+    if (at && *at == x)
+        *at = NULL;
+}
+
 void shared_unref(const void *p)
 {
     struct shared *x = (struct shared *)(uintptr_t)p;
     if (!x || !x->refs || --x->refs)
         return;
     const struct fields *t = x->type;
+    forget_text(x);
     struct shared **link = &buckets[x->hash & (n_buckets - 1)];
     while (*link != x)
         link = &(*link)->next;

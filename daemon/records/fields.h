@@ -99,6 +99,8 @@ bool fields_equal(const struct fields *t, const void *a, const void *b);
 bool fields_set(const struct fields *t, const void *s);
 /* Into an initialized struct; what `doc` lacks is unset then. Fails for lack of memory only. */
 int fields_load(const struct fields *t, void *s, const json_t *doc);
+/* The same of JSON text. -EINVAL: it is no JSON object; -ENOMEM. */
+int fields_read(const struct fields *t, void *s, const char *text, size_t n);
 /* Compact JSON text, malloc()ed; NULL: no memory. */
 char *fields_text(const struct fields *t, const void *s, size_t *len);
 /* Makes and keeps the texts of what it shares with others: afterwards fields_text() of it changes nothing, so that it

@@ -327,12 +327,28 @@ static void keep_recent(struct image *m, struct version *v)
     struct version **at = recent_at(m, version_row(v)->seq);
     version_unref(*at);
     *at = v;
+    m->recent_hash[at - m->recent] = (uint32_t)hash_text(version_row(v)->id);
 }
 
 struct version *image_recent(const struct image *m, enum row_kind k, uint64_t seq)
 {
     struct version *v = k == ROW_OPERATION ? *recent_at(m, seq) : NULL;
     return v && version_row(v)->seq == seq ? v : NULL;
+}
+
+struct version *image_recent_id(const struct image *m, enum row_kind k, const char *id)
+{
+    const uint32_t hash = (uint32_t)hash_text(id);
+    for (unsigned i = 0; k == ROW_OPERATION && i < RECENT_OPERATIONS; i++)
+        if (m->recent_hash[i] == hash && m->recent[i] && !strcmp(version_row(m->recent[i])->id, id))
+            return m->recent[i];
+    return NULL;
+}
+
+void image_note_recent(struct image *m, struct version *v)
+{
+    if (v->kind == ROW_OPERATION)
+        keep_recent(m, version_ref(v));
 }
 
 static void drop_recent(struct image *m, enum row_kind k, uint64_t seq)

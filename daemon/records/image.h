@@ -89,7 +89,8 @@ struct savepoint {
     size_t n_rows, cap_rows, n_intents, cap_intents;
 };
 
-/* Finished operations that left memory last, by seq: when their backup ends they are read again more than once. */
+/* Finished operations that left memory or were read last, by seq: when their backup ends they are read again more than
+ * once. */
 #define RECENT_OPERATIONS 256
 
 struct image {
@@ -102,6 +103,7 @@ struct image {
     struct noted *changed_intents, **changed_intents_end;
     struct savepoint save;
     struct version *recent[RECENT_OPERATIONS];
+    uint32_t recent_hash[RECENT_OPERATIONS]; /* of their ids */
 };
 _Static_assert((int)BACKUP_STATES <= (int)OP_STATES && (int)NATIVE_STATES <= (int)OP_STATES,
                "there is a counter for each state");
@@ -145,8 +147,12 @@ int image_add(struct image *m, struct version *v);
 bool image_replaces(const struct image *m, enum row_kind k, uint64_t seq);
 /* Lets one go that is neither changed nor kept. */
 void image_tidy(struct image *m, struct object *obj);
-/* One on disk that was let go lately, as it is there; NULL: it was not. Borrowed. */
+/* One on disk that was let go or read lately, as it is there; NULL: it was not. Borrowed. */
 struct version *image_recent(const struct image *m, enum row_kind k, uint64_t seq);
+/* The same by its id. */
+struct version *image_recent_id(const struct image *m, enum row_kind k, const char *id);
+/* One was read from disk: it may be read again soon, or be changed. Keeps a reference. */
+void image_note_recent(struct image *m, struct version *v);
 /* Rows on disk were removed beside the image. */
 void image_forget_recent(struct image *m);
 

@@ -34,10 +34,8 @@ static int fill(enum row_kind k, sqlite3_stmt *st, void *row, const char **why)
     if (!text || n > RECORDS_DOC_MAX)
         return -EINVAL;
     *why = "its document is no JSON object";
-    json_t *doc = json_loadb(text, n, JSON_ALLOW_NUL, NULL);
-    int rc = json_is_object(doc) ? fields_load(row_types[k].fields, row, doc) : -EINVAL;
-    json_decref(doc);
-    h->id = h->parent = h->volume_id = str_empty; /* fields_load() has emptied it */
+    int rc = fields_read(row_types[k].fields, row, text, n);
+    h->id = h->parent = h->volume_id = str_empty; /* fields_read() has emptied it */
     h->seq = (uint64_t)sqlite3_column_int64(st, 0);
     h->generation = (uint64_t)sqlite3_column_int64(st, 1);
     h->created_ns = sqlite3_column_int64(st, 6);

@@ -68,8 +68,11 @@ int row_get(struct records *r, enum row_kind k, const char *id, void *ret, struc
     const struct object *obj = image_find(&r->image, k, id);
     if (obj) {
         rc = obj->now ? row_copy(row_types[k].fields, ret, obj->now->data) : -ENOENT;
+    } else if ((v = image_recent_id(&r->image, k, id))) {
+        rc = row_copy(row_types[k].fields, ret, v->data);
     } else if ((rc = fetch_id(r, k, id, &v, e)) >= 0) {
         rc = row_copy(row_types[k].fields, ret, v->data);
+        image_note_recent(&r->image, v);
         version_unref(v);
     }
     return rc == -ENOENT ? not_found(k, id, e) : rc == -ENOMEM ? err_nomem(e) : rc;
@@ -201,11 +204,15 @@ static int check_change(enum row_kind k, struct version *old, struct version *v,
 /* The object of an id; one that is only on disk comes into memory. -ENOENT. */
 static int find(struct records *r, enum row_kind k, const char *id, struct object **ret, struct err *e)
 {
-    struct version *v;
     *ret = image_find(&r->image, k, id);
     if (*ret)
         return (*ret)->now ? 0 : not_found(k, id, e);
-    int rc = fetch_id(r, k, id, &v, e);
+    struct version *v = image_recent_id(&r->image, k, id);
+    int rc = 0;
+    if (v)
+        version_ref(v);
+    else
+        rc = fetch_id(r, k, id, &v, e);
     if (rc < 0)
         return rc == -ENOENT ? not_found(k, id, e) : rc;
     *ret = image_put(&r->image, v);

@@ -4,6 +4,7 @@
 #include "daemon/records/records-test.h"
 
 #include <errno.h>
+#include <stdalign.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,6 +69,7 @@ static void grow(void)
     n_buckets = n;
 }
 
+/* Of `text` the first n bytes, none of which is 0. */
 static char *intern(const char *text, size_t n)
 {
     uint32_t h = hash_text(text, n);
@@ -76,7 +78,7 @@ static char *intern(const char *text, size_t n)
     if (!n_buckets)
         return NULL;
     for (struct str *s = buckets[h & (n_buckets - 1)]; s; s = s->next) {
-        if (s->hash == h && !strcmp(s->text, text)) {
+        if (s->hash == h && !strncmp(s->text, text, n) && !s->text[n]) {
             s->refs++;
             return s->text;
         }
@@ -86,7 +88,8 @@ static char *intern(const char *text, size_t n)
         return NULL;
     s->refs = 1;
     s->hash = h;
-    memcpy(s->text, text, n + 1);
+    memcpy(s->text, text, n);
+    s->text[n] = '\0';
     s->next = buckets[h & (n_buckets - 1)];
     buckets[h & (n_buckets - 1)] = s;
     n_strings++;
@@ -189,6 +192,16 @@ int str_set(char **at, const char *text)
     return 0;
 }
 
+int str_set_plain(char **at, const char *text, size_t n)
+{
+    char *fresh = n ? intern(text, n) : str_empty;
+    if (!fresh)
+        return strings_set_nomem();
+    unref(*at);
+    *at = fresh;
+    return 0;
+}
+
 int str_setf(char **at, const char *fmt, ...)
 {
     char *text = NULL;
@@ -205,31 +218,54 @@ int str_setf(char **at, const char *fmt, ...)
 
 /* ---- lists ---- */
 
-int strs_add(struct strs *s, const char *text)
+/* In front of the array: a list with more than one owner is never written into. */
+struct strs_head {
+    alignas(16) size_t refs;
+};
+
+static struct strs_head *head_of(const struct strs *s)
 {
-    char *one = str_empty;
-    if (str_set(&one, text) < 0)
-        return -ENOMEM;
-    char **v = reallocarray(s->v, s->n + 1, sizeof *v);
-    if (!v) {
-        str_clear(&one);
+    return (struct strs_head *)(void *)s->v - 1;
+}
+
+/* An array of its own for `s`, with room for `n`, which are at least as many as it has. */
+static int strs_own(struct strs *s, unsigned n)
+{
+    const bool own = s->v && head_of(s)->refs == 1;
+    struct strs_head *h = realloc(own ? head_of(s) : NULL, sizeof *h + n * sizeof *s->v);
+    if (!h)
         return strings_set_nomem();
-    }
+    char **v = (char **)(void *)(h + 1);
+    for (unsigned i = 0; !own && i < s->n; i++)
+        v[i] = str_ref(s->v[i]);
+    if (!own && s->v)
+        head_of(s)->refs--;
+    h->refs = 1;
     s->v = v;
+    return 0;
+}
+
+int strs_take(struct strs *s, char *one)
+{
+    if (strs_own(s, s->n + 1) < 0) {
+        str_clear(&one);
+        return -ENOMEM;
+    }
     s->v[s->n++] = one;
     return 0;
 }
 
-int strs_copy(struct strs *ret, const struct strs *s)
+int strs_add(struct strs *s, const char *text)
 {
-    *ret = (struct strs){NULL, 0};
-    if (!s->n)
-        return 0;
-    if (!(ret->v = calloc(s->n, sizeof *ret->v)))
-        return strings_set_nomem();
-    for (; ret->n < s->n; ret->n++)
-        ret->v[ret->n] = str_ref(s->v[ret->n]);
-    return 0;
+    char *one = str_empty;
+    return str_set(&one, text) < 0 ? -ENOMEM : strs_take(s, one);
+}
+
+void strs_copy(struct strs *ret, const struct strs *s)
+{
+    *ret = *s;
+    if (s->v)
+        head_of(s)->refs++;
 }
 
 int strs_from_json(struct strs *s, const json_t *array)
@@ -250,7 +286,7 @@ bool strs_equal(const struct strs *a, const struct strs *b)
 {
     if (a->n != b->n)
         return false;
-    for (unsigned i = 0; i < a->n; i++)
+    for (unsigned i = 0; a->v != b->v && i < a->n; i++)
         if (a->v[i] != b->v[i])
             return false;
     return true;
@@ -258,8 +294,10 @@ bool strs_equal(const struct strs *a, const struct strs *b)
 
 void strs_clear(struct strs *s)
 {
-    for (unsigned i = 0; i < s->n; i++)
-        str_clear(&s->v[i]);
-    free(s->v);
+    if (s->v && --head_of(s)->refs == 0) {
+        for (unsigned i = 0; i < s->n; i++)
+            str_clear(&s->v[i]);
+        free(head_of(s));
+    }
     *s = (struct strs){NULL, 0};
 }

@@ -21,6 +21,8 @@
 extern char str_empty[1];
 /* *at becomes `text` (NULL: ""); what is not UTF-8 is kept as \xHH. */
 int str_set(char **at, const char *text);
+/* The same of n bytes of ASCII without a NUL, which need not end with one. */
+int str_set_plain(char **at, const char *text, size_t n);
 int str_setf(char **at, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Another reference to one that str_set() made. */
 char *str_ref(char *s);
@@ -29,13 +31,16 @@ void str_clear(char **at);
 /* Of one that str_set() made, or str_empty. */
 uint32_t str_hash(const char *s);
 
-/* A list of strings. */
+/* A list of strings: its copies share one array, which belongs to these functions, until one of them is changed. */
 struct strs {
-    char **v; /* n strings; NULL if there is none */
+    char **v; /* n strings, of strs_add(); NULL if there is none */
     unsigned n;
 };
 int strs_add(struct strs *s, const char *text);
-int strs_copy(struct strs *ret, const struct strs *s); /* ret is empty */
+/* Takes over a reference of str_set(), also if it fails. */
+int strs_take(struct strs *s, char *one);
+/* `ret` is empty. Takes the same time however long the list is. */
+void strs_copy(struct strs *ret, const struct strs *s);
 /* From a JSON array: what is no string is left out. `s` is emptied first. */
 int strs_from_json(struct strs *s, const json_t *array);
 bool strs_equal(const struct strs *a, const struct strs *b);

@@ -210,6 +210,8 @@ static int version_at(struct records *r, enum row_kind k, uint64_t seq, bool dis
         return rc;
     sqlite3_bind_int64(st, 1, (sqlite3_int64)seq);
     rc = records_fetch(r, k, st, ret, e);
+    if (rc == 0)
+        image_note_recent(&r->image, *ret);
     return rc == -ENOENT || (rc == -EBADMSG && !r->noted.corrupt) ? 0 : rc; /* gone meanwhile, or set aside */
 }
 

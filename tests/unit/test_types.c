@@ -217,6 +217,147 @@ static void each_field_alone(void **arg)
     }
 }
 
+/* ---- from text ---- */
+
+static void reads_as_document(const struct kind *k, const char *text, size_t n)
+{
+    void *a = new_struct(k), *b = new_struct(k);
+    CLEANUP_JSON json_t *doc = json_loadb(text, n, JSON_ALLOW_NUL, NULL);
+    const int want = json_is_object(doc) ? fields_load(k->fields, a, doc) : -EINVAL;
+    const int got = fields_read(k->fields, b, text, n);
+    if (got != want || (want == 0 && !fields_equal(k->fields, a, b)))
+        fail_msg("%s: %d, not %d: %.*s", k->fields->name, got, want, (int)n, text);
+    free_struct(k, a);
+    free_struct(k, b);
+}
+
+/* One place of it is another one, is gone, or is there twice. */
+static void read_damaged(const struct kind *k, const char *text, size_t n)
+{
+    static const char others[] = "{}[],:\"\\0-.eE tfnu\n\x01\x80\xc3";
+    CLEANUP_FREE char *damaged = malloc(n + 2);
+    const size_t at = any(n);
+    memcpy(damaged, text, n);
+    switch (any(4)) {
+    case 0:
+        damaged[at] = others[any(sizeof others)];
+        break;
+    case 1:
+        memmove(damaged + at, text + at + 1, --n - at);
+        break;
+    case 2:
+        memmove(damaged + at + 1, text + at, n++ - at);
+        break;
+    default:
+        n = at;
+    }
+    reads_as_document(k, damaged, n);
+}
+
+static void texts_are_read_as_documents(void **arg)
+{
+    (void)arg;
+    for (unsigned i = 0; i < 300; i++) {
+        for (size_t k = 0; k < KINDS_N; k++) {
+            CLEANUP_JSON json_t *doc = any_document(kinds[k].fields, i % 2);
+            json_object_set_new(doc, i % 3 ? "of_a_newer_version" : "an \"other\"", any_json(3));
+            CLEANUP_FREE char *text = json_dumps(doc, JSON_COMPACT), *wide = json_dumps(doc, JSON_INDENT(2));
+            reads_as_document(&kinds[k], text, strlen(text));
+            reads_as_document(&kinds[k], wide, strlen(wide));
+            for (unsigned n = 0; n < 20; n++)
+                read_damaged(&kinds[k], text, strlen(text));
+        }
+    }
+    static const char *const odd[] = {"",
+                                      "{",
+                                      "{}",
+                                      " { } ",
+                                      "{} x",
+                                      "[]",
+                                      "7",
+                                      "{\"job\":\"a\",\"job\":\"b\"}",
+                                      "{\"job\":null,\"size\":-0}",
+                                      "{\"size\":9223372036854775807}",
+                                      "{\"size\":9223372036854775808}",
+                                      "{\"size\":-9223372036854775808}",
+                                      "{\"size\":01}",
+                                      "{\"size\":1.0}",
+                                      "{\"size\":1e400}",
+                                      "{\"j\\u006fb\":\"a\"}",
+                                      "{\"job\":\"a\\u0000b\"}",
+                                      "{\"job\":\"\\ud83d\\udcbe\"}",
+                                      "{\"job\":\"a\",}",
+                                      "{\"error\":{\"code\":3,\"class\":\"odd\",\"class\":\"two\"}}",
+                                      "{\"error\":{}}",
+                                      "{\"error\":true}",
+                                      "{\"cancel\":trueish}",
+                                      "{\"volume_ids\":[\"a\",7]}",
+                                      "{\"attempts\":[{},7]}"};
+    for (size_t i = 0; i < sizeof odd / sizeof *odd; i++)
+        for (size_t k = 0; k < KINDS_N; k++)
+            reads_as_document(&kinds[k], odd[i], strlen(odd[i]));
+    assert_int_equal(str_count(), 0);
+    assert_int_equal(shared_count(), 0);
+}
+
+/* What many rows share is one, also when it is read again after it was written, and when its first owner is gone. */
+static void shared_ones_are_read_by_their_text(void **arg)
+{
+    (void)arg;
+    CLEANUP_JSON json_t *doc = any_document(&operation_fields, true);
+    CLEANUP(operation_clear) struct operation op, again, other;
+    operation_init(&op);
+    operation_init(&again);
+    operation_init(&other);
+    assert_int_equal(fields_load(&operation_fields, &op, doc), 0);
+    size_t n;
+    CLEANUP_FREE char *text = fields_text(&operation_fields, &op, &n);
+    assert_non_null(text);
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_equal(fields_read(&operation_fields, i % 2 ? &other : &again, text, n), 0);
+        assert_ptr_equal(again.policy, op.policy);
+        assert_ptr_equal(again.own, op.own);
+    }
+    assert_true(fields_equal(&operation_fields, &op, &again));
+    operation_clear(&op);
+    operation_clear(&again);
+    operation_clear(&other);
+    operation_init(&op);
+    operation_init(&again);
+    operation_init(&other);
+    assert_int_equal(shared_count(), 0);
+    assert_int_equal(fields_read(&operation_fields, &op, text, n), 0);
+    CLEANUP_FREE char *stored = fields_text(&operation_fields, &op, NULL);
+    assert_string_equal(stored, text);
+}
+
+/* A list is shared by its copies until one of them changes. */
+static void lists_are_copied_when_they_change(void **arg)
+{
+    (void)arg;
+    struct strs a = {NULL, 0}, b, c;
+    assert_int_equal(strs_add(&a, "one"), 0);
+    assert_int_equal(strs_add(&a, "two"), 0);
+    strs_copy(&b, &a);
+    strs_copy(&c, &b);
+    assert_ptr_equal(a.v, c.v);
+    assert_true(strs_equal(&a, &b));
+    assert_int_equal(strs_add(&b, "three"), 0);
+    assert_int_equal(a.n, 2);
+    assert_int_equal(b.n, 3);
+    assert_string_equal(b.v[1], "two");
+    assert_false(strs_equal(&a, &b));
+    strs_clear(&a);
+    assert_string_equal(c.v[0], "one");
+    assert_int_equal(strs_add(&c, "four"), 0);
+    assert_string_equal(c.v[2], "four");
+    strs_clear(&b);
+    strs_clear(&c);
+    strs_copy(&b, &a);
+    assert_null(b.v);
+    assert_int_equal(str_count(), 0);
+}
+
 static void unknown_members_stay(void **arg)
 {
     (void)arg;
@@ -641,6 +782,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_field),
         cmocka_unit_test(each_field_alone),
+        cmocka_unit_test(texts_are_read_as_documents),
+        cmocka_unit_test(shared_ones_are_read_by_their_text),
+        cmocka_unit_test(lists_are_copied_when_they_change),
         cmocka_unit_test(unknown_members_stay),
         cmocka_unit_test(wrong_types),
         cmocka_unit_test(refused_arguments),
