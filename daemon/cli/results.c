@@ -128,6 +128,9 @@ static void admin_text(struct text *t, const json_t *r)
         put_text(t, "%s", t->len ? "; " : "");
         if (!strcmp(verb, "scan"))
             put_text(t, "%zu snapshots found", json_array_size(jarr(a, "snapshots")));
+        else if (!strcmp(verb, "check") && jarr(a, "proven"))
+            put_text(t, "%zu of %zu snapshots readable", json_array_size(jarr(a, "proven")),
+                     json_array_size(jarr(a, "proven")) + json_object_size(jobj(a, "refused")));
         else if (!strcmp(verb, "check"))
             put_text(t, "%lld of %zu snapshots readable", count_readable(jobj(a, "readable")),
                      json_object_size(jobj(a, "readable")));

@@ -506,6 +506,7 @@ void decide_undone(struct decide *d)
     d->taken_end = &d->taken;
     asides_settle(d, false);
     tallies_forget(d);
+    evidence_forget(d);
     end_turn(d);
     decide_look_at_all(d);
 }
@@ -569,6 +570,7 @@ void decide_free(struct decide *d)
     free_events(d->taken); /* of a turn that was not carried out */
     asides_free(d);
     tallies_forget(d);
+    evidence_forget(d);
     strs_clear(&d->again);
     strs_clear(&d->again_ops);
     while (d->repos) {

@@ -337,6 +337,7 @@ struct decide {
     struct plan plan;
     struct aside *asides;
     struct run_tally *tallies;    /* of backups in Finalizing (backup.c) */
+    struct evidence_at *evidence; /* how far the answers of recorders were noted (evidence.c) */
     struct strs again, again_ops; /* backups, operations that are looked at again in the next turn */
     struct event *part;           /* a request that has more to change: its unit is open, and it is called next */
     size_t unit_acts;             /* how many actions were planned before the unit */
@@ -740,6 +741,8 @@ void operation_disproved_error(struct decide *d, struct operation *op);
 /* Takes over what the recorder of backups has found of their snapshots. False: that goes on in the next turn. Else its
  * row is changed, and the caller writes it. */
 bool evidence_noted(struct decide *d, struct operation *recorder);
+/* A turn was undone: what it has noted is noted again. */
+void evidence_forget(struct decide *d);
 
 /* The repository that has a volume's last good backup; "": none. */
 void volume_repository(struct decide *d, const struct volume_row *v, char *out, size_t cap);

@@ -11,6 +11,7 @@
 #include "daemon/records/opaque.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define PART 100 /* operations that are looked at in one turn */
@@ -120,22 +121,30 @@ static void backup_is_disproved(struct decide *d, const struct operation *op)
     backup_write(d, &b);
 }
 
-static void note_answer(struct decide *d, const char *id, const struct operation *recorder)
+/* The answer is about the operation that was asked about: another one may name the same snapshot. */
+static enum checked answer_about(const struct operation *recorder, const struct operation *op, const char **why)
+{
+    const char *snapshot = operation_unproven(op);
+    const enum checked found = mover_result_checked_number(&recorder->result, (int64_t)op->seq, why);
+    if (found != CHECKED_NONE || mover_result_checked_of(&recorder->result, snapshot) != (int64_t)op->seq)
+        return found;
+    return mover_result_checked(&recorder->result, snapshot, why); /* of a mover that was started by an older version */
+}
+
+static void note_answer(struct decide *d, const struct operation *unproven, const struct operation *recorder)
 {
     CLEANUP(operation_clear) struct operation op = ROW_INIT;
     const char *why;
-    if (operation_read(d, id, &op) < 0)
+    const enum checked found = answer_about(recorder, unproven, &why);
+    if (found == CHECKED_NONE)
         return;
-    /* The answer is about the operation that was asked about: another one may name the same snapshot. */
-    const char *snapshot = operation_unproven(&op);
-    if (mover_result_checked_of(&recorder->result, snapshot) != (int64_t)op.seq)
-        return;
-    const enum checked found = mover_result_checked(&recorder->result, snapshot, &why);
-    if (found == CHECKED_READABLE) {
+    if (operation_copy(&op, unproven) < 0) {
+        d->plan.failed = true;
+    } else if (found == CHECKED_READABLE) {
         op.verified_ns = decide_now(d);
         if (operation_write(d, &op) == 0)
             volume_is_proven(d, &op);
-    } else if (found == CHECKED_UNREADABLE && is_last_good(d->records, &op)) {
+    } else if (is_last_good(d->records, &op)) {
         operation_disproved(&op, why);
         operation_disproved_error(d, &op);
         if (operation_write(d, &op) < 0)
@@ -146,17 +155,87 @@ static void note_answer(struct decide *d, const char *id, const struct operation
     }
 }
 
-struct unproven_ones {
-    struct strs ids;
-    uint64_t after;
+/* ---- in parts: how far one has come is known in memory, and its row is written once, at the end ---- */
+
+struct evidence_at {
+    struct evidence_at *next;
+    unsigned backups; /* that it records: with fewer of them it begins anew */
+    int64_t proved;   /* of these so many are done, */
+    uint64_t after;   /* and of the next one the operations up to this number */
+    char recorder[];
+};
+
+static struct evidence_at *at_of(struct decide *d, const struct operation *recorder)
+{
+    struct evidence_at *at = d->evidence;
+    while (at && strcmp(at->recorder, recorder->id) != 0)
+        at = at->next;
+    if (at && at->backups == recorder->records.n)
+        return at;
+    if (!at) {
+        at = calloc(1, sizeof *at + strlen(recorder->id) + 1);
+        if (!at)
+            return NULL;
+        strcpy(at->recorder, recorder->id);
+        at->next = d->evidence;
+        d->evidence = at;
+        at->proved = recorder->proved;
+        at->after = recorder->proved_seq;
+    } else {
+        at->proved = 0;
+        at->after = 0;
+    }
+    at->backups = recorder->records.n;
+    return at;
+}
+
+static void at_forget(struct decide *d, const struct evidence_at *at)
+{
+    struct evidence_at **link = &d->evidence;
+    while (*link != at)
+        link = &(*link)->next;
+    struct evidence_at *gone = *link;
+    *link = gone->next;
+    free(gone);
+}
+
+void evidence_forget(struct decide *d)
+{
+    while (d->evidence)
+        at_forget(d, d->evidence);
+}
+
+struct evidence_part {
+    struct decide *d;
+    const struct operation *recorder;
+    struct evidence_at *at;
     unsigned seen;
 };
-static int add_unproven(const struct operation *op, void *arg)
+
+static int note_operation(const struct operation *op, void *arg)
 {
-    struct unproven_ones *x = arg;
-    x->after = op->seq;
+    struct evidence_part *x = arg;
+    x->at->after = op->seq;
     x->seen++;
-    return operation_unproven(op)[0] ? strs_add(&x->ids, op->id) : 0;
+    if (operation_unproven(op)[0])
+        note_answer(x->d, op, x->recorder);
+    return x->d->plan.failed ? -1 : 0;
+}
+
+/* False: it could not be written, and begins anew. */
+static bool part_noted(struct decide *d, const struct operation *recorder, struct evidence_at *at)
+{
+    struct evidence_part x = {.d = d, .recorder = recorder, .at = at};
+    const struct operation_filter f = {.parent = recorder->records.v[at->proved], .after = at->after, .limit = PART};
+    if (operation_each(d->records, &f, note_operation, &x, NULL) < 0) {
+        d->plan.failed = true;
+        return false;
+    }
+    if (x.seen < PART) {
+        at->proved++;
+        at->after = 0;
+    }
+    return true;
 }
 
 bool evidence_noted(struct decide *d, struct operation *recorder)
@@ -164,22 +243,20 @@ bool evidence_noted(struct decide *d, struct operation *recorder)
     const unsigned n = recorder->records.n;
     if (recorder->outcome != OUTCOME_COMPLETED || recorder->proved >= n)
         return true;
-    const struct operation_filter f = {
-        .parent = recorder->records.v[recorder->proved], .after = recorder->proved_seq, .limit = PART};
-    struct unproven_ones x = {.after = recorder->proved_seq};
-    if (operation_each(d->records, &f, add_unproven, &x, NULL) < 0)
+    struct evidence_at *at = at_of(d, recorder);
+    if (!at) {
         d->plan.failed = true;
-    for (unsigned i = 0; i < x.ids.n; i++)
-        note_answer(d, x.ids.v[i], recorder);
-    strs_clear(&x.ids);
-    recorder->proved_seq = x.after;
-    if (x.seen < PART) {
-        recorder->proved++;
+        return false;
+    }
+    const bool noted = part_noted(d, recorder, at);
+    if (noted && at->proved < n) {
+        decide_look_again(d, ROW_OPERATION, recorder->id);
+        return false;
+    }
+    at_forget(d, at);
+    if (noted) {
+        recorder->proved = n; /* the caller writes the row */
         recorder->proved_seq = 0;
     }
-    if (recorder->proved >= n)
-        return true; /* the caller writes the row */
-    if (operation_write(d, recorder) == 0)
-        decide_look_again(d, ROW_OPERATION, recorder->id);
-    return false;
+    return noted;
 }

@@ -2,7 +2,8 @@
 /*
  * backup-record.c - the outcome of a backup as documents for its repositories (AO-16 to AO-18)
  *
- * They are made when a mover is started, from the rows as they are then, and are in no row themselves. The final ones
+ * They are made when a mover is started, from the rows as they are then or a moment before, and are in no row
+ * themselves. The final ones
  * are those of an operation of kind admin, and are made a part at a time; a provisional one goes with the movers of the
  * backup until one of them has written it: which has is known in memory only, and a mover that finds one writes none.
  */
@@ -18,7 +19,7 @@
 #include <string.h>
 
 #define TEXT_KEPT 500                  /* bytes of a reason */
-#define CHECKS_MAX 4096                /* snapshots: what is found of them has to fit into a result */
+#define CHECKS_MAX 32768               /* snapshots: what is found of them has to fit into a result */
 #define PROVISIONAL_BYTES (200u << 10) /* it goes with the documents of a snapshot */
 
 /* Tells nobody the machine id itself, which is to be kept secret. */
@@ -153,10 +154,11 @@ struct records_text {
     struct strs backups;
     char *repository;
     int fd;
-    struct text_buf text; /* what is not in the file yet */
-    json_t *ids, *expect; /* snapshots that are checked when the outcomes are written, and what they must be */
-    bool any;             /* there is a record in it */
-    unsigned at;          /* which of the backups */
+    struct text_buf text;   /* what is not in the file yet */
+    json_t *checked;        /* ids of the snapshots that are checked when the outcomes are written: id -> true */
+    struct text_buf expect; /* what each of them must be */
+    bool any;               /* there is a record in it */
+    unsigned at;            /* which of the backups */
     enum { RECORD_BEGIN, RECORD_OPERATIONS, RECORD_SKIPPED } stage;
     /* of the backup */
     struct backup b;
@@ -198,6 +200,25 @@ static struct record_volume *final_volume(struct records_text *t)
     return part_volume(&t->now);
 }
 
+/* As text: documents of ten thousand would take more memory than all else. */
+static int add_check(struct records_text *t, const struct operation *op)
+{
+    const char *snapshot = op->result.snapshot;
+    /* Of two that name one snapshot the second waits for its own answer. */
+    if (json_object_size(t->checked) >= CHECKS_MAX || (snapshot[0] && json_object_get(t->checked, snapshot)))
+        return 0;
+    json_t *expected = operation_expected(t->engine->records, op, t->repository);
+    if (!expected)
+        return 0;
+    if (t->expect.n)
+        text_put(&t->expect, ",", 1);
+    text_put_string(&t->expect, snapshot, strlen(snapshot));
+    text_put(&t->expect, ":", 1);
+    text_put_json(&t->expect, expected);
+    json_decref(expected);
+    return t->expect.failed || json_object_set_new(t->checked, snapshot, json_true()) < 0 ? -ENOMEM : 0;
+}
+
 static int add_operation(const struct operation *op, void *arg)
 {
     struct records_text *t = arg;
@@ -210,15 +231,7 @@ static int add_operation(const struct operation *op, void *arg)
         return -ENOMEM;
     volume_of(v, &t->b, op);
     t->now.snapshots += v->moved;
-    /* Of two that name one snapshot the second waits for its own answer. */
-    const char *snapshot = op->result.snapshot;
-    if (json_array_size(t->ids) >= CHECKS_MAX || (snapshot[0] && json_object_get(t->expect, snapshot)))
-        return 0;
-    json_t *expected = operation_expected(t->engine->records, op, t->repository);
-    if (expected && (json_object_set_new(t->expect, snapshot, expected) < 0 ||
-                     json_array_append_new(t->ids, json_string(snapshot)) < 0))
-        return -ENOMEM;
-    return 0;
+    return add_check(t, op);
 }
 
 static int add_operations(struct records_text *t, struct err *e)
@@ -312,17 +325,14 @@ int records_text_new(struct records_text **ret, struct engine *g, const struct o
     struct records_text *t = calloc(1, sizeof *t);
     if (!t)
         return err_nomem(e);
-    *t = (struct records_text){.engine = g,
-                               .b = ROW_INIT,
-                               .repository = strdup(op->policy->repository),
-                               .ids = json_array(),
-                               .expect = json_object()};
+    *t = (struct records_text){
+        .engine = g, .b = ROW_INIT, .repository = strdup(op->policy->repository), .checked = json_object()};
     t->fd = memory_new("job", e);
     for (unsigned i = 0; i < op->records.n; i++)
         if (strs_add(&t->backups, op->records.v[i]) < 0)
             t->text.failed = true;
     put(t, "{\"do\":[{\"verb\":\"record\",\"records\":[");
-    if (t->fd < 0 || !t->repository || !t->ids || !t->expect || t->text.failed) {
+    if (t->fd < 0 || !t->repository || !t->checked || t->text.failed) {
         const int rc = t->fd < 0 ? t->fd : err_nomem(e);
         records_text_free(t);
         return rc;
@@ -334,12 +344,22 @@ int records_text_new(struct records_text **ret, struct engine *g, const struct o
 /* Of what has to be proven a sample is read, so that the backup does not wait for long. */
 static void put_end(struct records_text *t)
 {
+    const char *id;
+    json_t *v;
+    bool any = false;
     put(t, "]}");
-    if (json_array_size(t->ids)) {
-        CLEANUP_JSON json_t *check =
-            json_pack("{s:s,s:b,s:O,s:O}", "verb", "check", "quick", 1, "snapshots", t->ids, "expect", t->expect);
-        put(t, ",");
-        text_put_json(&t->text, check);
+    if (json_object_size(t->checked)) {
+        put(t, ",{\"verb\":\"check\",\"quick\":true,\"numbers\":true,\"snapshots\":[");
+        json_object_foreach(t->checked, id, v)
+        {
+            if (any)
+                put(t, ",");
+            text_put_string(&t->text, id, strlen(id));
+            any = true;
+        }
+        put(t, "],\"expect\":{");
+        text_put(&t->text, t->expect.v, t->expect.n);
+        put(t, "}}");
     }
     put(t, "]");
 }
@@ -369,8 +389,8 @@ void records_text_free(struct records_text *t)
         backup_record_clear(&t->now);
     backup_clear(&t->b);
     strs_clear(&t->backups);
-    json_decref(t->ids);
-    json_decref(t->expect);
+    json_decref(t->checked);
+    free(t->expect.v);
     free(t->repository);
     free(t->text.v);
     closep(&t->fd);
@@ -379,11 +399,30 @@ void records_text_free(struct records_text *t)
 
 /* ---- provisional ---- */
 
+#define MADE_KEPT_NS (2 * NS_PER_S) /* a document: movers that are started together get the same */
+
 struct recorded_parts {
     struct recorded_parts *next;
     uint64_t parts[RECORD_PARTS_MAX / 64];
+    /* the document that was made last, NULL: none */
+    json_t *made;
+    int made_part;
+    int64_t made_ns;       /* CLOCK_MONOTONIC */
+    char *made_repository; /* shared string */
     char backup[];
 };
+
+static void made_forget(struct recorded_parts *p)
+{
+    json_take(&p->made, NULL);
+    str_clear(&p->made_repository);
+}
+
+static void parts_free(struct recorded_parts *p)
+{
+    made_forget(p);
+    free(p);
+}
 
 static bool is_over(struct engine *g, const char *backup)
 {
@@ -399,7 +438,7 @@ static struct recorded_parts *parts_find(struct engine *g, const char *backup)
             return p;
         if (is_over(g, p->backup)) {
             *at = p->next;
-            free(p);
+            parts_free(p);
         } else {
             at = &p->next;
         }
@@ -412,14 +451,27 @@ void recorded_free(struct engine *g)
     while (g->recorded) {
         struct recorded_parts *p = g->recorded;
         g->recorded = p->next;
-        free(p);
+        parts_free(p);
     }
 }
 
-static int part_of(const struct backup *b, const char *volume_id)
+/* NULL: no memory. */
+static struct recorded_parts *parts_get(struct engine *g, const char *backup)
+{
+    struct recorded_parts *p = parts_find(g, backup);
+    if (p || !(p = calloc(1, sizeof *p + strlen(backup) + 1)))
+        return p;
+    strcpy(p->backup, backup);
+    p->made_repository = str_empty;
+    p->next = g->recorded;
+    return g->recorded = p;
+}
+
+/* Equal ids of rows are one (strings.h): ten thousand are compared in some microseconds. */
+static int part_of(const struct backup *b, const struct operation *op)
 {
     for (unsigned i = 0; i < b->volume_ids.n; i++)
-        if (!strcmp(b->volume_ids.v[i], volume_id))
+        if (b->volume_ids.v[i] == op->volume_id)
             return (int)(i / RECORD_VOLUMES);
     return -1;
 }
@@ -427,17 +479,13 @@ static int part_of(const struct backup *b, const char *volume_id)
 void record_written(struct engine *g, const struct operation *op)
 {
     const struct backup *b = backup_peek(g->records, op->parent);
-    const int part = b ? part_of(b, op->volume_id) : -1;
-    struct recorded_parts *p = b ? parts_find(g, b->id) : NULL;
-    if (part < 0 || part >= RECORD_PARTS_MAX)
+    const int part = b ? part_of(b, op) : -1;
+    struct recorded_parts *p = part >= 0 && part < RECORD_PARTS_MAX ? parts_get(g, b->id) : NULL;
+    if (!p)
         return;
-    if (!p && (p = calloc(1, sizeof *p + strlen(b->id) + 1))) {
-        strcpy(p->backup, b->id);
-        p->next = g->recorded;
-        g->recorded = p;
-    }
-    if (p)
-        p->parts[part / 64] |= UINT64_C(1) << part % 64;
+    p->parts[part / 64] |= UINT64_C(1) << part % 64;
+    if (p->made_part == part)
+        made_forget(p);
 }
 
 static void add_known(struct engine *g, const struct backup *b, const char *volume_id, struct backup_record *r)
@@ -456,14 +504,9 @@ static void add_known(struct engine *g, const struct backup *b, const char *volu
     str_set(&v->id, volume_id);
 }
 
-json_t *record_provisional(struct engine *g, const struct operation *op)
+static json_t *make_provisional(struct engine *g, const struct backup *b, const struct operation *op, int part,
+                                unsigned parts)
 {
-    const struct backup *b = backup_peek(g->records, op->parent);
-    const int part = b ? part_of(b, op->volume_id) : -1;
-    const struct recorded_parts *p = b ? parts_find(g, b->id) : NULL;
-    const unsigned parts = b ? (b->volume_ids.n + RECORD_VOLUMES - 1) / RECORD_VOLUMES : 0;
-    if (part < 0 || parts > RECORD_PARTS_MAX || (p && p->parts[part / 64] >> part % 64 & 1))
-        return NULL;
     struct backup_record r;
     part_begin(&r, b, op->own->node, op->policy->repository);
     r.part = part;
@@ -475,4 +518,23 @@ json_t *record_provisional(struct engine *g, const struct operation *op)
     if (doc && json_dumpb(doc, NULL, 0, JSON_COMPACT) > PROVISIONAL_BYTES)
         json_take(&doc, NULL);
     return doc;
+}
+
+json_t *record_provisional(struct engine *g, const struct operation *op)
+{
+    const struct backup *b = backup_peek(g->records, op->parent);
+    const int part = b ? part_of(b, op) : -1;
+    const unsigned parts = b ? (b->volume_ids.n + RECORD_VOLUMES - 1) / RECORD_VOLUMES : 0;
+    struct recorded_parts *p = part >= 0 && parts <= RECORD_PARTS_MAX ? parts_get(g, b->id) : NULL;
+    if (!p || p->parts[part / 64] >> part % 64 & 1)
+        return NULL;
+    const int64_t now = mono_ns();
+    if (!p->made || p->made_part != part || now - p->made_ns > MADE_KEPT_NS ||
+        strcmp(p->made_repository, op->policy->repository) != 0) {
+        json_take(&p->made, make_provisional(g, b, op, part, parts));
+        p->made_part = part;
+        p->made_ns = now;
+        str_set(&p->made_repository, op->policy->repository);
+    }
+    return json_incref(p->made);
 }

@@ -6,6 +6,7 @@
 #include "daemon/records/table-impl.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -157,6 +158,45 @@ enum checked mover_result_checked(const struct mover_result *r, const char *snap
     const json_t *answer = answer_about(r, snapshot), *v = json_object_get(jobj(answer, "readable"), snapshot);
     *why = jstr(jobj(answer, "why"), snapshot);
     return !v ? CHECKED_NONE : json_is_true(v) ? CHECKED_READABLE : CHECKED_UNREADABLE;
+}
+
+/* In a list that is sorted; in one that is not it may be overlooked. */
+static bool list_has_number(const json_t *list, int64_t number)
+{
+    size_t from = 0, to = json_array_size(list);
+    while (from < to) {
+        const size_t mid = from + (to - from) / 2;
+        const json_t *v = json_array_get(list, mid);
+        if (!json_is_integer(v))
+            return false;
+        if (json_integer_value(v) == number)
+            return true;
+        if (json_integer_value(v) < number)
+            from = mid + 1;
+        else
+            to = mid;
+    }
+    return false;
+}
+
+enum checked mover_result_checked_number(const struct mover_result *r, int64_t number, const char **why)
+{
+    enum checked found = CHECKED_NONE;
+    const json_t *answer;
+    char key[24];
+    size_t i;
+    snprintf(key, sizeof key, "%lld", (long long)number);
+    *why = "";
+    json_array_foreach(r->answers, i, answer)
+    {
+        if (json_object_get(jobj(answer, "refused"), key)) {
+            *why = jstr(jobj(answer, "refused"), key);
+            return CHECKED_UNREADABLE;
+        }
+        if (list_has_number(jarr(answer, "proven"), number))
+            found = CHECKED_READABLE;
+    }
+    return found;
 }
 
 /* ---- what is counted ---- */

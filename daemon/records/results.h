@@ -111,6 +111,8 @@ enum checked { CHECKED_NONE, CHECKED_READABLE, CHECKED_UNREADABLE }; /* NONE: it
 int64_t mover_result_checked_of(const struct mover_result *r, const char *snapshot);
 /* *why is borrowed from `r`; "": no reason was given. */
 enum checked mover_result_checked(const struct mover_result *r, const char *snapshot, const char **why);
+/* The same of a question by its number, where the answer has numbers. A refusal counts more than a proof. */
+enum checked mover_result_checked_number(const struct mover_result *r, int64_t number, const char **why);
 
 /* ---- the rest of a mover's result: counted when it ends, and then only passed on ---- */
 

@@ -31,6 +31,30 @@ static bool is_foreign(const json_t *step, const char *id)
     return writer[0] && s && strcmp(jstr(s, "operation"), writer) != 0;
 }
 
+/* By the numbers of the questions, in their order (run-check.c). */
+static void answer_numbers(json_t *a, const json_t *readable, const json_t *of)
+{
+    json_t *proven = json_array(), *refused = json_object();
+    const char *id;
+    json_t *v;
+    char key[24];
+    json_object_foreach((json_t *)(uintptr_t)readable, id, v)
+    {
+        const json_int_t number = jint(of, id);
+        size_t at = json_array_size(proven);
+        if (json_is_true(v)) {
+            while (at && json_integer_value(json_array_get(proven, at - 1)) > number)
+                at--;
+            json_array_insert_new(proven, at, json_integer(number));
+        } else {
+            snprintf(key, sizeof key, "%lld", (long long)number);
+            json_object_set_new(refused, key, json_string(""));
+        }
+    }
+    json_object_set_new(a, "proven", proven);
+    json_object_set_new(a, "refused", refused);
+}
+
 /* What a mover of kind admin does and answers. */
 static json_t *admin_result(const json_t *steps)
 {
@@ -51,6 +75,12 @@ static json_t *admin_result(const json_t *steps)
                 json_object_set_new(readable, json_string_value(id), json_boolean(s && jbool(s, "readable") && same));
                 if (json_object_get(x, "of"))
                     json_object_set(of, json_string_value(id), json_object_get(x, "of"));
+            }
+            if (jbool(step, "numbers")) {
+                answer_numbers(a, readable, of);
+                json_decref(readable);
+                json_decref(of);
+                continue;
             }
             json_object_set_new(a, "readable", readable);
             json_object_set_new(a, "of", of);
@@ -100,8 +130,9 @@ static json_t *record_steps(const struct operation *op)
         operation_each(m.records, &f, add_expected, x, NULL);
     }
     json_object_foreach(jobj(x, "expect"), id, v) json_array_append_new(ids, json_string(id));
-    return json_pack("[{s:s},{s:s,s:o,s:O}]", "verb", "record", "verb", "check", "snapshots", ids, "expect",
-                     jobj(x, "expect"));
+    /* A mover of an older version answers by ids. */
+    return json_pack("[{s:s},{s:s,s:b,s:o,s:O}]", "verb", "record", "verb", "check", "numbers", !one_in(4), "snapshots",
+                     ids, "expect", jobj(x, "expect"));
 }
 
 /* What it made of the list of changes that it was given: it used it, could not, or found a lie in it. */

@@ -79,6 +79,40 @@ static void a_snapshot_is_compared_and_read(void **state)
     rig_free(&r);
 }
 
+/* The same by the numbers of the questions, which is shorter: for thousands of them. */
+static void a_check_answers_by_number(void **state)
+{
+    struct rig r;
+    char id[33], other[33];
+    (void)state;
+    rig_new(&r, NULL);
+    make_repo(&r);
+    int src = make_file(&r, "image", 2 * MIB, 1);
+    run(&r, "up-1", "backup", backup_job(&r, "up-1", 2 * MIB), src);
+    assert_outcome(&r, MOVER_OK);
+    snprintf(id, sizeof id, "%s", text_of(r.result, "snapshotID"));
+    run(&r, "up-2", "backup", backup_job(&r, "up-2", 2 * MIB), src);
+    assert_outcome(&r, MOVER_OK);
+    snprintf(other, sizeof other, "%s", text_of(r.result, "snapshotID"));
+    json_t *j = base_job(&r, "admin-1", "admin");
+    json_object_set_new(j, "do",
+                        json_pack("[{s:s,s:b,s:b,s:[s,s,s],s:{s:{s:s,s:i},s:{s:s,s:i},s:{s:i}}}]", "verb", "check",
+                                  "quick", 1, "numbers", 1, "snapshots", id, other, "00000000000000000000000000000001",
+                                  "expect", id, "operation", "up-1", "of", 17, other, "operation", "up-3", "of", 9,
+                                  "00000000000000000000000000000001", "of", 5));
+    run(&r, "admin-1", "admin", j, -1);
+    assert_outcome(&r, MOVER_OK);
+    const json_t *a = answer(&r), *proven = json_object_get(a, "proven"), *refused = json_object_get(a, "refused");
+    assert_null(json_object_get(a, "readable"));
+    assert_int_equal(json_array_size(proven), 1);
+    assert_int_equal(json_integer_value(json_array_get(proven, 0)), 17);
+    assert_int_equal(json_object_size(refused), 2);
+    assert_non_null(strstr(text_of(refused, "9"), "by operation \"up-2\", not by up-3"));
+    assert_string_equal(text_of(refused, "5"), "there is no such snapshot");
+    close(src);
+    rig_free(&r);
+}
+
 /* One page of a scan: how many snapshots, how many were passed over, where the next begins. */
 static size_t scan(struct rig *r, const char *after, json_int_t *unreadable, char next[64], char ids[][33])
 {
@@ -225,6 +259,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_unusable_lists),
         cmocka_unit_test(a_snapshot_is_compared_and_read),
+        cmocka_unit_test(a_check_answers_by_number),
         cmocka_unit_test(a_scan_comes_in_pages),
         cmocka_unit_test(what_another_operation_wrote_is_not_deleted),
     };

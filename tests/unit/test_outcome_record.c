@@ -418,6 +418,31 @@ static void what_a_check_found(void **state)
     assert_int_equal(mover_result_checked(&r, "other", &why), CHECKED_NONE);
 }
 
+static void checks_by_number(void **arg)
+{
+    (void)arg;
+    CLEANUP(mover_result_clear) struct mover_result r;
+    CLEANUP_JSON json_t *doc =
+        json_loads("{\"answers\":[{\"verb\":\"record\"},{\"proven\":[3,7,9,12,40],"
+                   "\"refused\":{\"8\":\"it is damaged\",\"9\":\"\",\"11\":7}},{\"proven\":[50,\"51\"]}]}",
+                   0, NULL);
+    const char *why;
+    assert_non_null(doc);
+    mover_result_init(&r);
+    assert_int_equal(mover_result_checked_number(&r, 3, &why), CHECKED_NONE); /* there is no result */
+    assert_int_equal(mover_result_load(&r, doc), 0);
+    for (int64_t n = 0; n < 60; n++) {
+        const bool proven = n == 3 || n == 7 || n == 12 || n == 40 || n == 50;
+        const bool refused = n == 8 || n == 9 || n == 11; /* a refusal counts more */
+        const enum checked found = mover_result_checked_number(&r, n, &why);
+        if (n != 51)
+            assert_int_equal(found, proven ? CHECKED_READABLE : refused ? CHECKED_UNREADABLE : CHECKED_NONE);
+        else
+            assert_int_equal(found, CHECKED_NONE);
+        assert_string_equal(why, n == 8 ? "it is damaged" : "");
+    }
+}
+
 static void figures_of_nonsense(void **state)
 {
     (void)state;
@@ -512,6 +537,7 @@ int main(void)
         cmocka_unit_test(a_record_that_would_be_too_large),
         cmocka_unit_test(a_result_keeps_what_it_does_not_know),
         cmocka_unit_test(what_a_check_found),
+        cmocka_unit_test(checks_by_number),
         cmocka_unit_test(figures_of_nonsense),
         cmocka_unit_test(answers_of_steps),
     };

@@ -13,11 +13,13 @@
 #include "repo/snapshot.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define READ_BYTES (64u << 20)              /* of each check, about */
 #define READ_BYTES_QUICK (8u << 20)         /* the same, while a backup waits for it */
 #define WHY_MAX 512                         /* reasons of an answer: it has to fit into the result */
+#define WHY_BYTES 300                       /* of each, where the answer is about thousands */
 #define READ_CONTENTS 16                    /* at least, about */
 #define SKEW_NS (INT64_C(86400) * NS_PER_S) /* a clock that was corrected between snapshot and move */
 
@@ -184,6 +186,52 @@ static void put_answer(const struct check *c, char (*ids)[33], size_t n, json_t 
     json_decref(of);
 }
 
+/* ---- an answer by the numbers of the questions: 65,536 of them fit into a result ---- */
+
+static int by_number(const void *a, const void *b)
+{
+    const json_int_t x = *(const json_int_t *)a, y = *(const json_int_t *)b;
+    return (x > y) - (x < y);
+}
+
+static void put_refused(const struct check *c, const char *id, json_int_t number, unsigned *whys, json_t *refused)
+{
+    const char *why = json_string_value(json_object_get(c->why, id));
+    char key[24], text[WHY_BYTES + 1];
+    snprintf(key, sizeof key, "%" JSON_INTEGER_FORMAT, number);
+    snprintf(text, sizeof text, "%s", why ? why : "not what was expected");
+    if ((*whys)++ >= WHY_MAX) {
+        log_warning("snapshot %s: %s", id, text);
+        text[0] = '\0';
+    }
+    json_t *v = json_string(text);
+    json_object_set_new(refused, key, v ? v : json_string("")); /* it was cut in the middle of a character */
+}
+
+static int put_numbers(const struct check *c, char (*ids)[33], size_t n, json_t *answer, struct err *e)
+{
+    CLEANUP_FREE json_int_t *numbers = calloc(n + 1, sizeof *numbers);
+    json_t *proven = json_array(), *refused = json_object();
+    unsigned whys = 0;
+    size_t found = 0;
+    for (size_t i = 0; numbers && i < n; i++) {
+        const json_t *of = json_object_get(json_object_get(c->expect, ids[i]), "of");
+        if (!json_is_integer(of))
+            continue;
+        if (json_is_true(json_object_get(c->readable, ids[i])))
+            numbers[found++] = json_integer_value(of);
+        else
+            put_refused(c, ids[i], json_integer_value(of), &whys, refused);
+    }
+    if (numbers)
+        qsort(numbers, found, sizeof *numbers, by_number);
+    for (size_t i = 0; i < found; i++)
+        json_array_append_new(proven, json_integer(numbers[i]));
+    json_object_set_new(answer, "proven", proven);
+    json_object_set_new(answer, "refused", refused);
+    return numbers ? 0 : err_nomem(e);
+}
+
 int admin_check(struct run_context *x, struct repo *r, const json_t *step, json_t *answer, struct err *e)
 {
     CLEANUP_FREE char(*ids)[33] = NULL;
@@ -202,11 +250,13 @@ int admin_check(struct run_context *x, struct repo *r, const json_t *step, json_
     rc = snapshots_wanted(r, is_asked, note_existing, &c, e);
     if (rc >= 0)
         rc = check_data(x, &c, e);
-    if (rc < 0) {
-        json_decref(c.readable);
-        json_decref(c.why);
-        return rc;
+    if (rc >= 0 && !json_is_true(json_object_get(step, "numbers"))) {
+        put_answer(&c, ids, n, answer);
+        return 0;
     }
-    put_answer(&c, ids, n, answer);
-    return 0;
+    if (rc >= 0)
+        rc = put_numbers(&c, ids, n, answer, e);
+    json_decref(c.readable);
+    json_decref(c.why);
+    return rc;
 }
