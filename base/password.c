@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #define PASSWORD_MAX 65536
+#define SHORT 512
 
 /* The characters that Go's unicode.IsSpace() accepts, in UTF-8. */
 static const char *const spaces[] = {
@@ -63,12 +64,12 @@ void password_free(char *p)
     free(p);
 }
 
-/* buf has room for PASSWORD_MAX + 1 bytes. */
-static ssize_t read_upto(int fd, char *buf)
+/* buf has room for `most` bytes. */
+static ssize_t read_upto(int fd, char *buf, size_t most)
 {
     size_t len = 0;
-    while (len <= PASSWORD_MAX) {
-        ssize_t n = read(fd, buf + len, PASSWORD_MAX + 1 - len);
+    while (len < most) {
+        ssize_t n = read(fd, buf + len, most - len);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
@@ -179,13 +180,18 @@ static int read_it(char **ret, const char *what, const char *file, bool insecure
     if (exposed && warn)
         log_warning("%s file %s is readable by others (mode %04o): chmod 600 %s", what, path, st.st_mode & 07777u,
                     path);
-    char *buf = malloc(PASSWORD_MAX + 1);
+    /* The daemon reads it for each mover: what is short needs no large block of memory. What has grown since is longer
+     * than it may be. */
+    const size_t most = S_ISREG(st.st_mode) && st.st_size < SHORT ? SHORT : PASSWORD_MAX + 1;
+    char *buf = malloc(most);
     if (!buf)
         return err_nomem(e);
-    ssize_t len = read_upto(fd, buf);
+    const ssize_t len = read_upto(fd, buf, most);
     int rc = len < 0 ? err_set(e, ERR_GENERIC, (int)-len, "cannot read the %s file %s", what, path)
-                     : take_password(ret, what, path, buf, (size_t)len, e);
-    OPENSSL_cleanse(buf, PASSWORD_MAX + 1);
+             : most == SHORT && len == SHORT
+                 ? err_set(e, ERR_USAGE, EBUSY, "the %s file %s is being written", what, path)
+                 : take_password(ret, what, path, buf, (size_t)len, e);
+    OPENSSL_cleanse(buf, most);
     free(buf);
     return rc;
 }

@@ -64,6 +64,10 @@ void natives_note_checked(struct decide *d, const struct operation *check)
         CLEANUP(native_row_clear) struct native_row n;
         native_row_init(&n);
         const enum checked found = mover_result_checked(&check->result, snapshot, &why);
+        const struct native_row *known = native_row_peek(d->records, json_string_value(alias));
+        /* All that have asked note it: those that come later find it noted, or the snapshot gone. */
+        if (!known || (found == CHECKED_READABLE && known->verified_ns && known->verified_ns >= check->completed_ns))
+            continue;
         if (found == CHECKED_NONE || native_row_read(d, json_string_value(alias), &n) < 0)
             continue;
         if (found == CHECKED_READABLE) {
@@ -105,13 +109,16 @@ static json_t *expected(struct decide *d, const char *alias)
     return x;
 }
 
-static json_t *check_steps(struct decide *d, const json_t *aliases)
+/* `before`: what is asked already (NULL: nothing), and stays as it is. */
+static json_t *check_steps(struct decide *d, const struct check_step *before, const json_t *aliases)
 {
-    json_t *ids = json_array(), *expect = json_object(), *alias;
+    json_t *ids = before ? json_copy(before->snapshots) : json_array();
+    json_t *expect = before ? json_copy(before->expect) : json_object(), *alias;
     const char *snapshot;
     json_object_foreach((json_t *)(uintptr_t)aliases, snapshot, alias)
     {
-        json_array_append_new(ids, json_string(snapshot));
+        if (!json_object_get(expect, snapshot))
+            json_array_append_new(ids, json_string(snapshot));
         json_object_set_new(expect, snapshot, expected(d, json_string_value(alias)));
     }
     return json_pack("[{s:s,s:o,s:o}]", "verb", "check", "snapshots", ids, "expect", expect);
@@ -144,12 +151,13 @@ static bool check_extend(struct decide *d, const char *id, const json_t *check, 
     const struct operation *there = id[0] ? operation_peek(d->records, id) : NULL;
     if (!there || there->state != OP_QUEUED || there->cancel || busy(d, id) || operation_read(d, id, &op) < 0)
         return false;
+    const struct check_step before = check_step_read(op.does);
     json_t *all = json_copy(op.aliases);
     if (!all || json_object_update(all, (json_t *)(uintptr_t)check) < 0) {
         json_decref(all);
         return false;
     }
-    json_take(&op.does, check_steps(d, all));
+    json_take(&op.does, check_steps(d, &before, check));
     json_take(&op.aliases, all);
     if (!patient)
         op.wake_ns = 0;
@@ -166,7 +174,7 @@ int natives_ask_repository(struct decide *d, const char *repository, json_t *che
         return 0;
     }
     operation_init(&op);
-    op.does = check_steps(d, check);
+    op.does = check_steps(d, NULL, check);
     json_set(&op.aliases, check);
     if (patient)
         admin_gather(d, &op);

@@ -46,6 +46,12 @@ bool progress_has_moved(const json_t *before, const json_t *now)
     return false;
 }
 
+struct check_step check_step_read(const json_t *steps)
+{
+    const json_t *step = json_array_get(steps, 0);
+    return (struct check_step){json_object_get(step, "snapshots"), json_object_get(step, "expect")};
+}
+
 struct plugin_step plugin_step_read(const json_t *steps, int64_t i)
 {
     const json_t *step = json_array_get(steps, (size_t)i);

@@ -46,6 +46,12 @@ bool progress_has_moved(const json_t *before, const json_t *now);
 enum plugin_ask { PLUGIN_ASK_NONE, PLUGIN_ASK_DELETE, PLUGIN_ASK_VERIFY, PLUGIN_ASKS };
 extern const struct enum_names plugin_ask_names;
 
+/* The first step of an admin operation, which is a check. NULL: it has no such member. */
+struct check_step {
+    json_t *snapshots, *expect;
+};
+struct check_step check_step_read(const json_t *steps);
+
 /* Of an admin operation by a mover plugin. */
 struct plugin_step {
     enum plugin_ask ask;
