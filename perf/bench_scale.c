@@ -30,6 +30,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -292,6 +293,43 @@ static void mover_is_ready(struct later *l)
     events->ready(l->operation, &r, events_arg);
 }
 
+static int64_t fake_ns; /* CPU time of this thread that a real daemon's movers would take, not itself */
+
+static int64_t thread_cpu_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return t.tv_sec * NS_PER_S + t.tv_nsec;
+}
+
+/* Numbers of the questions in the job of a mover that records outcomes, without making a document of it, which would be
+ * the largest thing in memory. */
+static json_t *numbers_asked(int fd)
+{
+    static const char check[] = "\"expect\":{", of[] = "\"of\":";
+    json_t *numbers = json_array();
+    struct stat st;
+    if (fstat(fd, &st) < 0)
+        die("job");
+    char *text = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0), *at, *end;
+    if (text == MAP_FAILED)
+        die("job");
+    end = text + st.st_size;
+    at = memmem(text, (size_t)st.st_size, check, sizeof check - 1);
+    while (at && (at = memmem(at, (size_t)(end - at), of, sizeof of - 1))) {
+        at += sizeof of - 1;
+        json_array_append_new(numbers, json_integer(strtoll(at, NULL, 10)));
+    }
+    munmap(text, (size_t)st.st_size);
+    return numbers;
+}
+
+static json_t *result_of_record(json_t *numbers)
+{
+    return json_pack("{s:[{s:s},{s:s,s:O,s:{}}]}", "answers", "verb", "record", "verb", "check", "proven", numbers,
+                     "refused");
+}
+
 static json_t *result_of_check(const json_t *steps)
 {
     json_t *answers = json_array(), *readable;
@@ -332,11 +370,13 @@ static json_t *result_of_backup(const char *operation)
 
 static void mover_has_ended(struct later *l)
 {
-    json_t *steps = json_incref(json_object_get(jobs, l->operation));
+    json_t *steps = json_incref(json_object_get(jobs, l->operation)), *numbers = json_object_get(steps, "numbers");
     json_t *progress = json_pack("{s:s,s:i,s:i}", "phase", "move", "total", 65536, "done", 65536);
     struct mover_end end = {.outcome = MOVER_OK, .cpu_seconds = 0.01, .memory_peak = 1 << 20, .err = ERR_INIT};
-    end.result = json_is_array(steps) ? result_of_check(steps) : result_of_backup(l->operation);
-    if (!json_is_array(steps))
+    end.result = numbers                ? result_of_record(numbers)
+                 : json_is_array(steps) ? result_of_check(steps)
+                                        : result_of_backup(l->operation);
+    if (json_is_true(steps))
         json_object_set_new(end.result, "recorded", json_true()); /* the backup's provisional record, as a real one */
     json_object_del(jobs, l->operation);
     movers_n--;
@@ -364,9 +404,14 @@ void movers_free(struct movers *m)
 int movers_start(struct movers *m, const struct mover_spec *s, struct err *e)
 {
     (void)m, (void)e;
-    json_t *steps = json_object_get(s->job, "do");
+    json_t *steps = json_object_get(s->job, "do"), *job;
+    const int64_t from = thread_cpu_ns();
     /* One that records outcomes has its steps in a file. */
-    json_object_set_new(jobs, s->operation, steps ? json_incref(steps) : s->job_fd > 0 ? json_array() : json_true());
+    job = steps           ? json_incref(steps)
+          : s->job_fd > 0 ? json_pack("{s:o}", "numbers", numbers_asked(s->job_fd))
+                          : json_true();
+    fake_ns += thread_cpu_ns() - from;
+    json_object_set_new(jobs, s->operation, job);
     movers_n++;
     snprintf(later(mover_is_ready)->operation, sizeof((struct later *)0)->operation, "%s", s->operation);
     return 0;
@@ -495,22 +540,45 @@ static void __attribute__((noreturn)) asker(const char *socket_path, unsigned ev
 
 /* ---- the event loop ---- */
 
-static double longest_ms; /* CPU time of this thread in one iteration, and so what an answer waits for it at least */
+/* CPU time of this thread in one iteration, and so what an answer waits for it at least: how many took so long. */
+enum { STEPS_MS = 10, ITERATIONS = 1000 * STEPS_MS };
+static unsigned iterations[ITERATIONS], iterations_n;
+static double longest_ms;
 
-static int64_t thread_cpu_ns(void)
+static void iterations_reset(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return t.tv_sec * NS_PER_S + t.tv_nsec;
+    memset(iterations, 0, sizeof iterations);
+    iterations_n = 0;
+    longest_ms = 0;
+}
+
+/* The shortest time that this share of them does not exceed. */
+static double iterations_within(double share)
+{
+    unsigned left = iterations_n - (unsigned)((double)iterations_n * share);
+    for (unsigned i = ITERATIONS; i-- > 0; left -= iterations[i])
+        if (iterations[i] > left || (iterations[i] && iterations[i] == left))
+            return (double)(i + 1) / STEPS_MS;
+    return 0;
+}
+
+static unsigned iterations_over(unsigned ms)
+{
+    unsigned n = 0;
+    for (unsigned i = ms * STEPS_MS; i < ITERATIONS; i++)
+        n += iterations[i];
+    return n;
 }
 
 static void iterate(uint64_t at_most_us)
 {
-    const int64_t from = thread_cpu_ns();
+    const int64_t from = thread_cpu_ns() - fake_ns;
     if (sd_event_run(event_loop, at_most_us) < 0)
         die("event loop");
-    const double ms = (double)(thread_cpu_ns() - from) / 1e6;
+    const double ms = (double)(thread_cpu_ns() - fake_ns - from) / 1e6;
     longest_ms = ms > longest_ms ? ms : longest_ms;
+    iterations[ms * STEPS_MS < ITERATIONS ? (unsigned)(ms * STEPS_MS) : ITERATIONS - 1]++;
+    iterations_n++;
     if (ms > 50 && getenv("VERBOSE"))
         fprintf(stderr, "an iteration of %.0f ms at %.1f s\n", ms, (double)mono_ns() / 1e9);
 }
@@ -518,8 +586,8 @@ static void iterate(uint64_t at_most_us)
 /* ---- one run ---- */
 
 struct figures {
-    double seconds, cpu_s, longest_ms;
-    unsigned commits, completed;
+    double seconds, cpu_s, longest_ms, p99_ms, p999_ms;
+    unsigned commits, completed, proven, over_100ms;
     long rss_kib;
     struct latencies status;
 };
@@ -558,7 +626,8 @@ static void submitted(json_t *result, const struct err *e, void *arg)
 static void quiet_log(enum log_level lvl, const char *line, void *arg)
 {
     (void)arg;
-    if (lvl >= LOG_LVL_ERROR || getenv("VERBOSE"))
+    const char *verbose = getenv("VERBOSE");
+    if (lvl >= LOG_LVL_ERROR || (verbose && atoi(verbose) > 1))
         fprintf(stderr, "%s\n", line);
 }
 
@@ -632,7 +701,9 @@ static void count_answers(struct engine *g)
 
 static int count_completed(const struct operation *op, void *arg)
 {
-    *(unsigned *)arg += op->kind == KIND_BACKUP && op->state == OP_COMPLETED;
+    struct figures *x = arg;
+    x->completed += op->kind == KIND_BACKUP && op->state == OP_COMPLETED;
+    x->proven += op->verified_ns != 0;
     return 0;
 }
 
@@ -675,17 +746,21 @@ static void __attribute__((noreturn)) run(const char *dir, unsigned n, unsigned 
     const double cpu = cpu_now();
     const int64_t from = mono_ns();
     const unsigned before = atomic_load(&commits);
-    longest_ms = 0;
+    iterations_reset();
+    fake_ns = 0;
     engine_submit_backup(g, &req, submitted, NULL);
     while (!backup_id[0])
         iterate(50000);
     while (backup_peek(engine_records(g), backup_id)) /* it is live */
         iterate(50000);
-    x.cpu_s = cpu_now() - cpu;
+    x.cpu_s = cpu_now() - cpu - (double)fake_ns / 1e9;
     x.seconds = (double)(mono_ns() - from) / 1e9;
     x.commits = atomic_load(&commits) - before;
     x.rss_kib = rss_peak();
     x.longest_ms = longest_ms;
+    x.p99_ms = iterations_within(0.99);
+    x.p999_ms = iterations_within(0.999);
+    x.over_100ms = iterations_over(100);
     fsync_ms = 0;
     if (who > 0) {
         kill(who, SIGTERM);
@@ -697,7 +772,7 @@ static void __attribute__((noreturn)) run(const char *dir, unsigned n, unsigned 
     }
     count_answers(g);
     const struct operation_filter of_run = {.parent = backup_id};
-    operation_each(engine_records(g), &of_run, count_completed, &x.completed, NULL);
+    operation_each(engine_records(g), &of_run, count_completed, &x, NULL);
     _exit(write(report, &x, sizeof x) == (ssize_t)sizeof x ? 0 : 1);
 }
 
@@ -733,8 +808,9 @@ int main(int argc, char **argv)
     setenv("SNAPFERRY_NO_SYSTEMD", "1", 1);
     setvbuf(stdout, NULL, _IOLBF, 0);
     printf("%u slots, %u ms added to each sync; status asked each %u ms in a second run\n", slots, delay, status_ms);
-    printf("%7s %9s %8s %9s %8s %10s %9s %9s %10s %10s %9s %9s %9s\n", "volumes", "completed", "seconds", "CPU ms/op",
-           "commits", "commits/op", "RSS MiB", "limit MiB", "longest ms", "status n", "median ms", "p99 ms", "max ms");
+    printf("%7s %9s %7s %8s %9s %8s %10s %8s %9s | %s | %s\n", "volumes", "completed", "proven", "seconds", "CPU ms/op",
+           "commits", "commits/op", "RSS MiB", "limit MiB", "iterations: 99 %  99.9 %  longest ms  >100 ms",
+           "status:    n   median     99 %   longest ms");
     for (int i = 0; i < count; i++) {
         const unsigned n = (unsigned)strtoul(list[i], NULL, 10);
         if (!n) {
@@ -746,18 +822,22 @@ int main(int argc, char **argv)
         if (status_ms)
             s = measure(where, n, slots, status_ms);
         const double limit = 24 + (double)n * (5 + 1 + 1) / 1024;
-        printf("%7u %9u %8.1f %9.2f %8u %10.2f %9.1f %9.1f %10.1f %10u %9.1f %9.1f %9.1f\n", n, x.completed, x.seconds,
-               x.cpu_s * 1000 / n, x.commits, (double)x.commits / n, (double)x.rss_kib / 1024, limit, x.longest_ms,
-               s.status.n, s.status.median_ms, s.status.p99_ms, s.status.most_ms);
+        printf("%7u %9u %7u %8.1f %9.2f %8u %10.2f %8.1f %9.1f | %16.1f %7.1f %11.1f %8u | %12u %8.1f %8.1f %12.1f\n",
+               n, x.completed, x.proven, x.seconds, x.cpu_s * 1000 / n, x.commits, (double)x.commits / n,
+               (double)x.rss_kib / 1024, limit, x.p99_ms, x.p999_ms, x.longest_ms, x.over_100ms, s.status.n,
+               s.status.median_ms, s.status.p99_ms, s.status.most_ms);
         FILE *f = json ? fopen(json, "a") : NULL;
         if (f) {
             fprintf(f,
-                    "{\"volumes\":%u,\"completed\":%u,\"seconds\":%.3f,\"cpuMsPerOperation\":%.3f,\"commits\":%u,"
-                    "\"rssKiB\":%ld,\"longestIterationMs\":%.1f,\"fsyncMs\":%u,\"slots\":%u,\"statusAsked\":%u,"
+                    "{\"volumes\":%u,\"completed\":%u,\"proven\":%u,\"seconds\":%.3f,\"cpuMsPerOperation\":%.3f,"
+                    "\"commits\":%u,"
+                    "\"rssKiB\":%ld,\"iterationP99Ms\":%.1f,\"iterationP999Ms\":%.1f,\"longestIterationMs\":%.1f,"
+                    "\"iterationsOver100Ms\":%u,\"fsyncMs\":%u,\"slots\":%u,\"statusAsked\":%u,"
                     "\"statusMedianMs\":%.2f,"
                     "\"statusP99Ms\":%.2f,\"statusMaxMs\":%.2f}\n",
-                    n, x.completed, x.seconds, x.cpu_s * 1000 / n, x.commits, x.rss_kib, x.longest_ms, delay, slots,
-                    s.status.n, s.status.median_ms, s.status.p99_ms, s.status.most_ms);
+                    n, x.completed, x.proven, x.seconds, x.cpu_s * 1000 / n, x.commits, x.rss_kib, x.p99_ms, x.p999_ms,
+                    x.longest_ms, x.over_100ms, delay, slots, s.status.n, s.status.median_ms, s.status.p99_ms,
+                    s.status.most_ms);
             fclose(f);
         }
     }
