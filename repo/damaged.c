@@ -26,12 +26,17 @@
 #define HEADER 8
 static const char aad[] = "snapferry damaged 1";
 
-/* Numbers in the order in which they became known. `sorted` is of those of the file. Others are added behind them. */
+/*
+ * Numbers in the order in which they became known. `sorted` is of those of the file. Others are added behind them, and
+ * to `added`, a hash table with an empty slot (0) behind each run: verify asks for each content of a missing pack.
+ */
 struct known {
     uint64_t *all, *sorted;
+    _Atomic uint64_t *added;
     size_t n_file;
     _Atomic size_t n;
 };
+#define ADDED_SLOTS (2 * KNOWN_MAX)
 
 /* A pack that was missing or too short, asked for again. */
 struct asked {
@@ -74,17 +79,25 @@ static int by_number(const void *pa, const void *pb)
     return (*a > *b) - (*a < *b);
 }
 
+/* Where it is among the added ones, or the empty slot where it belongs. */
+static _Atomic uint64_t *added_slot(const struct known *k, uint64_t h)
+{
+    for (size_t i = (h >> 32) % ADDED_SLOTS;; i = (i + 1) % ADDED_SLOTS) {
+        const uint64_t there = atomic_load_explicit(&k->added[i], memory_order_relaxed);
+        if (there == h || there == 0)
+            return &k->added[i];
+    }
+}
+
 static bool known_has(const struct known *k, uint64_t h)
 {
+    h += h == 0; /* 0 is an empty slot */
     const size_t n = atomic_load_explicit(&k->n, memory_order_acquire);
     if (n == 0)
         return false;
     if (k->n_file && bsearch(&h, k->sorted, k->n_file, sizeof h, by_number))
         return true;
-    for (size_t i = k->n_file; i < n; i++)
-        if (k->all[i] == h)
-            return true;
-    return false;
+    return n > k->n_file && atomic_load_explicit(added_slot(k, h), memory_order_relaxed) == h;
 }
 
 /* Under the lock. */
@@ -92,10 +105,14 @@ static bool known_add(struct known *k, uint64_t h)
 {
     if (!k->all)
         k->all = calloc(2 * KNOWN_MAX, sizeof *k->all);
+    h += h == 0;
+    if (!k->added)
+        k->added = calloc(ADDED_SLOTS, sizeof *k->added);
     const size_t n = k->n;
-    if (!k->all || n - k->n_file >= KNOWN_MAX || known_has(k, h))
+    if (!k->all || !k->added || n - k->n_file >= KNOWN_MAX || known_has(k, h))
         return false;
     k->all[n] = h;
+    atomic_store_explicit(added_slot(k, h), h, memory_order_relaxed);
     atomic_store_explicit(&k->n, n + 1, memory_order_release);
     return true;
 }
@@ -104,6 +121,7 @@ static void known_clear(struct known *k)
 {
     free(k->all);
     free(k->sorted);
+    free((void *)k->added);
     *k = (struct known){0};
 }
 
