@@ -64,14 +64,20 @@ same() { if [ "$2" = "$3" ]; then pass "$1"; else fail "$1" "\"$2\" is not \"$3\
 
 # secret FILE: what comes on standard input, in a file that only its owner can read, as password files have to be.
 secret() { (umask 077; cat >"$1.secret") && mv -f "$1.secret" "$1"; }
-# sf REPO ARGS...: the command on a repository with the test's password file and cache. If there is one in the build's
-# directory that derives each key once (tests/snapferry/keys.c), it is that, unless DERIVE_KEYS is set.
+# opener: sets SF to the command that derives each key once (tests/snapferry/keys.c), which lies in the build's
+# directory, or to the one that is tested if there is none or DERIVE_KEYS is set.
+opener() {
+    SF=${SNAPFERRY%/*}/tests/snapferry/snapferry
+    [ -z "${DERIVE_KEYS:-}" ] && [ -x "$SF" ] || SF=$SNAPFERRY
+}
+opener
+# sf REPO ARGS...: that command on a repository with the test's password file and cache.
 secret "$WORK/password" <<<"test password"
 sf() {
-    local repo=$1 program=${SNAPFERRY%/*}/tests/snapferry/snapferry
+    local repo=$1
     shift
-    [ -z "${DERIVE_KEYS:-}" ] && [ -x "$program" ] || program=$SNAPFERRY
-    "$program" -r "$repo" --password-file "$WORK/password" "$@"
+    opener
+    "$SF" -r "$repo" --password-file "$WORK/password" "$@"
 }
 # result FIELD: a member of the last line of JSON on standard input.
 result() { tail -n 1 | jq -r ".$1"; }

@@ -15,7 +15,7 @@ mkdir "$RUN"
 typed() { "$T" --size 300x24 --type "$1" "${@:2}" >"$WORK/screen" 2>&1; RC=$?; }
 has() { check "$1" grep -qE -- "$2" "$WORK/screen"; }
 hasnt() { check "$1" sh -c '! grep -qE -- "$1" "$2"' - "$2" "$WORK/screen"; }
-repo() { echo "$SNAPFERRY" -r "$R" --password-file "$WORK/password"; }
+repo() { echo "$SF" -r "$R" --password-file "$WORK/password"; }
 count() { sf "$R" snapshot list --json | result 'snapshots | length'; }
 
 # ---- snapshots in a repository ----

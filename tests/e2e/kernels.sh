@@ -27,7 +27,7 @@ done
 check "there is a scalar level" [ "${levels[0]:-}" = scalar ]
 at() {
     # shellcheck disable=SC2086
-    env ${settings[$1]} "$SNAPFERRY" -r "$R" --password-file "$WORK/password" "${@:2}"
+    env ${settings[$1]} "$SF" -r "$R" --password-file "$WORK/password" "${@:2}"
 }
 
 # Noise, runs of zeros and of another byte, short periods, text, and an odd end.

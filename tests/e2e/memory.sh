@@ -32,7 +32,7 @@ within() {
     fi
 }
 
-random_file "$WORK/random" $((1024 * MIB)) 21
+random_file "$WORK/random" $((512 * MIB)) 21
 sf "$R" repo create --quiet
 within "incompressible, 96 MiB" 96 0 -r "$R" backup "$WORK/random" --as t@h:/random --memory 96M
 within "the same again with its parent, 96 MiB" 96 0 -r "$R" backup "$WORK/random" --as t@h:/random \

@@ -34,7 +34,7 @@ section unknown "$endpoint" "credentials = $WORK/unknown"
 section guessed "$endpoint" "credentials = $WORK/guessed"
 section region "$endpoint" 'prefix = nas/' 'region = mars-1'
 section host "${endpoint/127.0.0.1/localhost}" 'prefix = nas/' 'virtual-host = yes'
-s3() { "$SNAPFERRY" --config-dir "$WORK/c" -r "$@"; }
+s3() { "$SF" --config-dir "$WORK/c" -r "$@"; }
 
 expect "no repository yet" 11 'no repository at http://127.0.0.1:[0-9]*/bucket/nas/' -- s3 far snapshot list
 expect "a repository is created" 0 'Created a repository in http' -- s3 far repo create

@@ -25,8 +25,7 @@ while read -r blob; do
         esac
         n=$((n + 1))
         rm -f "$WORK/out"; rm -rf "$CACHE"
-        "$SNAPFERRY" -r "$WORK/d" --password-file "$WORK/password" restore latest "$WORK/out" --as t@h:/v \
-            --quiet >"$WORK/log" 2>&1
+        sf "$WORK/d" restore latest "$WORK/out" --as t@h:/v --quiet >"$WORK/log" 2>&1
         rc=$?
         if [ $rc -eq 0 ]; then
             cmp -s "$WORK/image" "$WORK/out" || { bad=$((bad + 1)); echo "# $blob $how: wrong bytes came out"; }

@@ -21,7 +21,7 @@ for p in $points; do
     for _ in 1 2; do
         R=$WORK/r; rm -rf "$R" "$CACHE"
         sf "$R" repo create --quiet
-        SNAPFERRY_CRASH_AT=$p "$SNAPFERRY" -r "$R" --password-file "$WORK/password" backup "$WORK/image" --as t@h:/v \
+        SNAPFERRY_CRASH_AT=$p "$SF" -r "$R" --password-file "$WORK/password" backup "$WORK/image" --as t@h:/v \
             --quiet >"$WORK/log" 2>&1 &
         pid=$!
         # A checkpoint is made to come by a signal in mid-run.
