@@ -10,8 +10,8 @@
 # or a race in what it tests. With more than AGAIN of them nothing is run again.
 # usage: tests/run.sh PROGRAM... [-- PROGRAM...]   (those behind -- are started when all before it have been)
 #        TEST_TIMEOUT=600 (seconds per program)    VERBOSE=1 (show everything)
-#        JOBS=3 (programs at a time; default three for two CPUs, since most of them wait for something most of the time,
-#        and at most 4; they share nothing but the machine)
+#        JOBS=5 (programs at a time; default five for two CPUs, since most of them wait for something half of the time,
+#        and at most 8; they share nothing but the machine)
 #        AGAIN=8 (programs that are given a second run; 0: none)
 #        REPORT=DIR: each program's seconds and cases are left in DIR/tests/..., for LAST and for the next order
 #        LONGEST=1: the longest first, by REPORT or else seconds.txt; those that are in neither are the first
@@ -21,26 +21,29 @@ export CMOCKA_MESSAGE_OUTPUT=TAP
 if [ -n "${REPORT:-}" ]; then REPORT=$(realpath -m "$REPORT"); export REPORT; fi
 umask 022 # and no signal is ignored: where the tests are started from must not matter
 cpus=$(nproc)
-: "${JOBS:=$((cpus < 3 ? cpus * 3 / 2 : 4))}"
+: "${JOBS:=$((cpus < 4 ? cpus * 2 + 1 : 8))}"
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 
-# One program; its log, exit status and seconds are left in files named after its number.
+# One program; its log, exit status, seconds, and those of CPU of all processes that were waited for, are left in files
+# named after its number.
 run_one() {
-    local start=$SECONDS
-    env --default-signal timeout -k 10 "${TEST_TIMEOUT:-600}" "$2" >"$logs/$1" 2>&1 </dev/null
-    echo "$? $((SECONDS - start))" >"$logs/$1.end"
+    local start=$SECONDS rc cpu TIMEFORMAT='%U %S'
+    cpu=$({ time env --default-signal timeout -k 10 "${TEST_TIMEOUT:-600}" "$2" >"$logs/$1" 2>&1 </dev/null; } 2>&1)
+    rc=$?
+    echo "$rc $((SECONDS - start)) $(awk '{ printf "%.0f", $1 + $2 }' <<<"$cpu")" >"$logs/$1.end"
 }
 
 # build/tests/unit/test_x and tests/e2e/x.sh have their reports at tests/unit/test_x and tests/e2e/x.sh.
 report_of() { echo "$REPORT/tests/${1##*tests/}"; }
-# "seconds N", then "passed<TAB>case", "failed<TAB>case" or "skipped<TAB>case". cmocka says "not ok 1 # SKIP case".
-write_report() { # PROGRAM SECONDS LOG
+# "seconds N", "cpu N", then "passed<TAB>case", "failed<TAB>case" or "skipped<TAB>case". cmocka says "not ok 1 # SKIP
+# case".
+write_report() { # PROGRAM SECONDS CPU LOG
     local file
     [ -n "${REPORT:-}" ] || return 0
     file=$(report_of "$1")
     mkdir -p "${file%/*}"
-    awk -v seconds="$2" 'BEGIN { print "seconds " seconds }
+    awk -v seconds="$2" -v cpu="$3" 'BEGIN { print "seconds " seconds; print "cpu " cpu }
         /^(not )?ok [0-9]+/ {
             how = /# SKIP/ ? "skipped" : /^not/ ? "failed" : "passed"
             if (!sub(/^(not )?ok [0-9]+ # SKIP /, "")) {
@@ -48,7 +51,7 @@ write_report() { # PROGRAM SECONDS LOG
                 sub(/ # SKIP.*/, "")
             }
             print how "\t" $0
-        }' "$3" >"$file"
+        }' "$4" >"$file"
 }
 # The programs, the longest first.
 longest_first() {
@@ -60,14 +63,15 @@ longest_first() {
     done | sort -k 1,1nr -s | cut -d ' ' -f 2-
 }
 
-passed=0 failed=0 skipped=0 again=() unsteady=()
+passed=0 failed=0 skipped=0 all_cpu=0 again=() unsteady=()
 declare -A first # what a program counted that failed
 count() { passed=$((passed + $1)) failed=$((failed + $2)) skipped=$((skipped + $3)); }
 # The verdict on program number $1, as soon as it has ended. $3: "again" in its second run, "last": that of LAST.
 report() {
-    local log=$logs/$1 name rc seconds ok bad skip note=
+    local log=$logs/$1 name rc seconds cpu ok bad skip note=
     name=$(basename "$2" .sh)
-    read -r rc seconds <"$log.end"
+    read -r rc seconds cpu <"$log.end"
+    all_cpu=$((all_cpu + cpu))
     ok=$(grep -cE '^ok [0-9]+' "$log")
     bad=$(grep -E '^not ok [0-9]+' "$log" | grep -vcE '^not ok [0-9]+ # SKIP') # cmocka calls what it skips "not ok"
     skip=$(grep -cE '^(not )?ok [0-9]+.*# SKIP' "$log")
@@ -89,8 +93,9 @@ report() {
         note="$note, run again alone"
         [ "$bad" -gt 0 ] || unsteady+=("$name")
     fi
-    write_report "$2" "$seconds" "$log"
-    printf '%-28s %4d passed, %d failed, %d skipped, %d s%s\n' "$name" "$ok" "$bad" "$skip" "$seconds" "$note"
+    write_report "$2" "$seconds" "$cpu" "$log"
+    printf '%-28s %4d passed, %d failed, %d skipped, %d s, CPU %d s%s\n' "$name" "$ok" "$bad" "$skip" "$seconds" \
+        "$cpu" "$note"
     if [ -n "${VERBOSE:-}" ]; then
         sed 's/^/    /' "$log"
     elif [ "$bad" -gt 0 ]; then
@@ -142,6 +147,7 @@ for p in ${LAST:-}; do
     run_one last "$p"
     report last "$p" last
 done
+echo "$SECONDS s, CPU $all_cpu s (without what nothing waited for)"
 [ ${#unsteady[@]} -eq 0 ] || echo "unsteady, failed beside others and passed alone: ${unsteady[*]}"
 if [ $skipped -gt 0 ]; then
     echo "$passed passed, $failed failed, $skipped skipped"
