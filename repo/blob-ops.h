@@ -36,6 +36,7 @@ struct blobs_ops {
     void (*writer_abort)(struct blob_writer *w);                                 /* frees w */
 
     void (*retain)(struct blobs *b, const char *mode, int64_t period_ns); /* NULL: no object lock */
+    int (*extend)(struct blobs *b, const char *name, struct err *e);      /* likewise */
 
     bool paced; /* the store keeps to blobs_limit() itself, while bytes move; else blob.c waits before */
 };

@@ -629,6 +629,38 @@ static void s3_retain(struct blobs *b, const char *mode, int64_t period_ns)
     pthread_rwlock_unlock(&s->keys_lock);
 }
 
+/* PutObjectRetention. */
+static int s3_extend(struct blobs *b, const char *name, struct err *e)
+{
+    struct s3_store *s = store_of(b);
+    struct sums m;
+    char what[400], until[TIME_TEXT], body[300];
+    describe(what, "extend the lock of blob", s, name);
+    pthread_rwlock_rdlock(&s->keys_lock);
+    const bool locks = s->lock_mode[0];
+    time_text((now_ns() + atomic_load(&s->skew_ns) + s->lock_ns) / NS_PER_S * NS_PER_S + NS_PER_S, until);
+    const int len = snprintf(body, sizeof body,
+                             "<Retention xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Mode>%s</Mode>"
+                             "<RetainUntilDate>%s</RetainUntilDate></Retention>",
+                             s->lock_mode, until);
+    pthread_rwlock_unlock(&s->keys_lock);
+    int rc = locks ? sums_of_data(&m, body, (size_t)len, !s->tls, e) : 0;
+    if (rc < 0 || !locks)
+        return rc;
+    struct s3_call q = {.s = s, .method = "PUT", .name = name, .query = "retention=", .md5 = m.md5_text};
+    q.body_hash = s->tls ? NULL : m.sha_text;
+    q.x.has_body = true;
+    q.x.data = body;
+    q.x.fd = -1;
+    q.x.length = (uint64_t)len;
+    rc = s3_call(&q, e);
+    if (rc < 0)
+        return rc;
+    if (s3_missing(&q))
+        return blob_missing(&s->base, name, e);
+    return s3_succeeded(&q) ? 0 : s3_call_failed(&q, what, e);
+}
+
 static const struct blobs_ops s3_ops = {
     .free = s3_free,
     .read = s3_read,
@@ -644,6 +676,7 @@ static const struct blobs_ops s3_ops = {
     .writer_commit = s3_writer_commit,
     .writer_abort = s3_writer_abort,
     .retain = s3_retain,
+    .extend = s3_extend,
     .paced = true,
 };
 

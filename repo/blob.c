@@ -163,6 +163,24 @@ int blobs_put(struct blobs *b, const char *name, const void *data, size_t len, s
     return 0;
 }
 
+bool blobs_have_locks(const struct blobs *b)
+{
+    return b->ops->extend != NULL;
+}
+
+int blobs_extend(struct blobs *b, const char *name, struct err *e)
+{
+    int rc = check_name(b, name, e);
+    if (rc < 0)
+        return rc;
+    if (!b->ops->extend)
+        return err_set(e, ERR_GENERIC, EOPNOTSUPP, "repository %s has no object locks", b->location);
+    const uint64_t since = mono_ns();
+    rc = b->ops->extend(b, name, e);
+    blob_count(b, BLOB_REQUEST_PUT, since, rc);
+    return rc;
+}
+
 int blobs_delete(struct blobs *b, const char *name, struct err *e)
 {
     int rc = check_name(b, name, e);

@@ -88,6 +88,10 @@ int blobs_stopped(const struct blobs *b, struct err *e);
  * `period_ns`. `mode`: "GOVERNANCE", "COMPLIANCE" or "" (no lock). Stores without object lock ignore it. Thread-safe.
  */
 void blobs_retain(struct blobs *b, const char *mode, int64_t period_ns);
+bool blobs_have_locks(const struct blobs *b); /* whether the kind of store knows object lock */
+/* Locks a blob for that period from now on, as if it were put now. -EOPNOTSUPP: stores without object lock.
+ * Thread-safe. */
+int blobs_extend(struct blobs *b, const char *name, struct err *e);
 void blobs_stats(struct blobs *b, struct blob_stats *ret);
 void blobs_request_stats(struct blobs *b, struct blob_request_stats *ret);
 

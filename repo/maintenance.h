@@ -35,6 +35,7 @@ enum maintenance_task {
     MAINT_MARKERS,
     MAINT_SUPERSEDED,
     MAINT_CLEANUP_LOGS,
+    MAINT_EXTEND_LOCKS,
     MAINT_TASKS
 };
 /* "snapshot-gc", as in the history. */
@@ -46,7 +47,7 @@ struct maintenance_params {
     char owner[512];                          /* "USER@HOST", "": nobody */
     int64_t quick_ns, full_ns;                /* intervals; 0: disabled */
     int64_t log_bytes, log_count, log_age_ns; /* what is kept of the logs of clients */
-    bool extend_locks;                        /* full maintenance is to extend object locks, which ours does not */
+    bool extend_locks;                        /* full maintenance is to extend object locks */
     int64_t taken_ns; /* when one of us became the owner by maintenance_take(); INT64_MIN: was not taken */
 };
 /* Of the newest manifest of type "maintenance". ERR_DAMAGE: malformed. */

@@ -74,7 +74,7 @@ static int attempt(struct s3_call *q, struct err *e)
     const int64_t now = now_ns() + atomic_load(&s->skew_ns);
     s3_date(date, now);
     pthread_rwlock_rdlock(&s->keys_lock);
-    if (q->md5 && s->lock_mode[0] && is_locked(q->name)) {
+    if (q->md5 && !*q->query && s->lock_mode[0] && is_locked(q->name)) {
         memcpy(mode, s->lock_mode, sizeof mode);
         /* Whole seconds, rounded up: some servers know no fractions. */
         time_text((now / NS_PER_S + s->lock_ns / NS_PER_S + 1) * NS_PER_S, until);

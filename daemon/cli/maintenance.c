@@ -106,6 +106,8 @@ static void print_result(const struct options *o, const struct maintain_result *
                (unsigned long long)r->rewritten_packs, r->rewritten_packs == 1 ? "" : "s");
     if (r->logs.n)
         print_sum("Logs deleted", &r->logs, "log");
+    if (r->locks.n)
+        print_sum("Locks extended", &r->locks, "blob");
     print_index(&r->index);
     if (r->damaged)
         printf("DAMAGED           %llu needed contents, marked deleted, cannot be read\n",
@@ -226,6 +228,7 @@ static struct maintain_result result_of(const json_t *j)
         .unreadable = sum_of(j, "unreadable"),
         .damaged = (uint64_t)jint(j, "damaged"),
         .logs = sum_of(j, "deletedLogs"),
+        .locks = sum_of(j, "extendedLocks"),
         .young = sum_of(kept, "young"),
         .young_until_ns = time_of(kept, "youngUntil"),
         .waiting = sum_of(kept, "markedEarlier"),

@@ -72,6 +72,13 @@ int run_look(struct run *m, struct err *e);
  * deleted until then count as dropped, INT64_MIN: none. */
 int run_delete(struct run *m, int64_t late_s, struct err *e);
 
+/* ---- maintain-locks.c ---- */
+
+/* Whether the repository wants the object locks of its blobs to be extended by maintenance. */
+bool run_extends(const struct run *m);
+/* Extends them, or counts the blobs (dry run). Where that fails for some, the others are done all the same. */
+int run_extend(struct run *m, struct err *e);
+
 /* ---- maintain-rewrite.c ---- */
 
 /* Stores the contents of short packs again, or counts them (dry run). Those that cannot be read are counted. */

@@ -549,10 +549,6 @@ static int rewrite(struct run *m, struct err *e)
 static int run_full(struct run *m, struct err *e)
 {
     int64_t late_s;
-    if (m->params.extend_locks)
-        log_warning("object locks are to be extended by maintenance, by the parameters of repository %s; this one does "
-                    "not: let stock Kopia own it",
-                    blobs_location(repo_blobs(m->r)));
     int rc = task_begin(m, e);
     run_phase(m, PHASE_CHECKING);
     if (rc == 0)
@@ -584,7 +580,12 @@ static int run_full(struct run *m, struct err *e)
     }
     if (rc == 0 && !m->o->unsafe)
         rc = task_begin(m, e);
-    return rc == 0 && !m->o->unsafe ? rewrite(m, e) : rc;
+    if (rc == 0 && !m->o->unsafe)
+        rc = rewrite(m, e);
+    if (rc < 0 || !run_extends(m))
+        return rc;
+    rc = task_begin(m, e);
+    return rc < 0 ? rc : task_end(m, MAINT_EXTEND_LOCKS, run_extend(m, e), e);
 }
 
 static int run_tasks(struct run *m, struct err *e)

@@ -61,6 +61,7 @@ struct maintain_result {
     uint64_t damaged;            /* contents that are needed, marked deleted and cannot be read */
     struct maintain_sum markers; /* session markers deleted */
     struct maintain_sum logs;    /* log blobs deleted */
+    struct maintain_sum locks;   /* blobs whose object lock was extended; in a dry run: that would be */
     struct epoch_tidied index;   /* epochs advanced and compacted, index blobs deleted */
     int64_t next_full_ns;        /* INT64_MIN: not scheduled */
     double seconds;

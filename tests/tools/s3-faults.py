@@ -14,6 +14,8 @@ GET /_set/NAME/VALUE  skew: seconds of the clock; lag: 1: lists do not know what
                       page: keys of a page; key: the only access key that is known
 GET /_hide/TEXT       lists leave out the keys that contain TEXT; without TEXT: none
 GET /_lock            the object lock that the last put asked for: a number of seconds from now, and the mode
+GET /_extended        how many objects had their lock extended since the last question; /_until: the last one, as /_lock
+GET /_refuse/TEXT     locks of keys that contain TEXT cannot be extended; without TEXT: all can
 GET /_requests        how many requests there were, and sets the numbers to 0; /_count: leaves them
 GET /_packs           how many of them have read from packs of data
 """
@@ -124,8 +126,8 @@ class Tree:
 
 
 objects = Tree(sys.argv[2]) if len(sys.argv) > 2 else Memory()
-state = {"fault": "", "left": 0, "after": 0, "skew": 0, "lag": 0, "page": 1000, "key": "", "requests": 0, "until": "", "mode": "",
-         "hidden": "", "packs": 0}
+state = {"fault": "", "left": 0, "after": 0, "skew": 0, "lag": 0, "page": 1000, "key": "", "requests": 0,
+         "locked": ("", ""), "last": ("", ""), "hidden": "", "packs": 0, "extended": set(), "refused": ""}
 
 
 def stamp(t, iso):
@@ -218,14 +220,19 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 state[rest[0]] = "".join(rest[1:]) if rest[0] == "key" else int(rest[1])
             elif what == "_hide":
                 state["hidden"] = "".join(rest)
-            elif what == "_lock":
-                until = state["until"] or "1970-01-01T00:00:00Z"
-                until = calendar.timegm(time.strptime(until, "%Y-%m-%dT%H:%M:%SZ"))
-                text = f"{int(until - time.time()) if state['until'] else 0} {state['mode']}"
+            elif what in ("_lock", "_until"):
+                until, mode = state["locked"] if what == "_lock" else state["last"]
+                left = int(calendar.timegm(time.strptime(until, "%Y-%m-%dT%H:%M:%SZ")) - time.time()) if until else 0
+                text = f"{left} {mode}"
             elif what in ("_requests", "_count"):
                 text = str(state["requests"])
                 state["requests"] *= what == "_count"
                 state["packs"] *= what == "_count"
+            elif what == "_extended":
+                text = str(len(state["extended"]))
+                state["extended"] = set()
+            elif what == "_refuse":
+                state["refused"] = "".join(rest)
             elif what == "_packs":
                 text = str(state["packs"])
         self.answer(200, text.encode())
@@ -253,13 +260,31 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.error(404, "NoSuchBucket")
         if len(parts) < 3 or not parts[2]:
             return self.list(dict(urllib.parse.parse_qsl(url.query, keep_blank_values=True)))
+        if self.command == "PUT" and url.query == "retention=":
+            return self.extend(parts[2], body)
         return getattr(self, "on_" + self.command.lower())(parts[2], body, kind)
 
     do_GET = do_PUT = do_HEAD = do_DELETE = handle_any
 
+    def extend(self, key, body):
+        found = re.fullmatch(rb'<Retention xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Mode>(\w+)</Mode>'
+                             rb"<RetainUntilDate>([0-9TZ:-]+)</RetainUntilDate></Retention>", body)
+        if self.headers.get("x-amz-object-lock-mode"):
+            return self.error(400, "InvalidArgument")
+        if not found or self.headers.get("Content-MD5") != base64.b64encode(hashlib.md5(body).digest()).decode():
+            return self.error(400, "MalformedXML")
+        if not objects.get(key):
+            return self.error(404, "NoSuchKey")
+        if state["refused"] and state["refused"] in key:
+            return self.error(403, "AccessDenied")
+        with lock:
+            state["extended"].add(key)
+            state["last"] = (found[2].decode(), found[1].decode())
+        return self.answer(200)
+
     def on_put(self, key, body, kind):
-        state["until"] = self.headers.get("x-amz-object-lock-retain-until-date", "")
-        state["mode"] = self.headers.get("x-amz-object-lock-mode", "")
+        state["locked"] = (self.headers.get("x-amz-object-lock-retain-until-date", ""),
+                           self.headers.get("x-amz-object-lock-mode", ""))
         md5 = base64.b64encode(hashlib.md5(body).digest()).decode()
         stock = "MinIO" in self.headers.get("User-Agent", "")  # the library of stock Kopia: only if it is told to
         if kind == "digest" or self.headers.get("Content-MD5", md5 if stock else "") != md5:

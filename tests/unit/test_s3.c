@@ -291,6 +291,15 @@ static void what_is_to_be_kept_is_locked(void **state)
     OK(blob_writer_new(&w, b, "p2", &e));
     OK(blob_writer_commit(w, 0, &e));
     assert_in_range(ask("_lock"), 359900, 360010);
+    blobs_retain(b, "GOVERNANCE", 200 * NS_PER_H);
+    OK(blobs_extend(b, "p2", &e));
+    assert_in_range(ask("_until"), 719900, 720010);
+    OK(blobs_extend(b, "kopia.repository", &e));
+    assert_int_equal(ask("_extended"), 2);
+    assert_int_equal(blobs_extend(b, "p3", &e), -ENOENT);
+    blobs_retain(b, "", 0);
+    OK(blobs_extend(b, "p2", &e));
+    assert_int_equal(ask("_extended"), 0);
     for (size_t i = 0; i < sizeof locked / sizeof *locked; i++)
         OK(blobs_delete(b, locked[i], &e));
     for (size_t i = 0; i < sizeof free_ / sizeof *free_; i++)
