@@ -21,6 +21,7 @@
 #define SEQ_GAP 1000000    /* above the last number that is known of a damaged one */
 
 int64_t records_check_max = RECORDS_CHECK_MAX;
+bool records_volatile;
 
 struct found {
     bool empty;       /* no tables: new, or made by a crash just after */
@@ -104,6 +105,11 @@ static int set_modes(struct records *r, struct err *e)
     if (r->read_only)
         return records_exec(r->writer.db, r->path, "PRAGMA locking_mode=EXCLUSIVE; PRAGMA synchronous=OFF", e,
                             "set up");
+    if (records_volatile)
+        return records_exec(r->writer.db, r->path,
+                            "PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=MEMORY; PRAGMA synchronous=OFF;"
+                            "PRAGMA temp_store=MEMORY",
+                            e, "set up");
     return records_exec(r->writer.db, r->path,
                         "PRAGMA auto_vacuum=INCREMENTAL; PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;"
                         "PRAGMA wal_autocheckpoint=1000; PRAGMA journal_size_limit=4194304; PRAGMA foreign_keys=ON;"
@@ -223,8 +229,9 @@ static int open_replaced(struct records *r, struct found *f, struct records_news
 /* The connection that rows are read with while a commit is under way. A private copy has one connection only. */
 static int open_reader(struct records *r, struct err *e)
 {
-    int rc = r->read_only ? 0 : records_connect(&r->reader.db, r->path, e);
-    return rc < 0 || r->read_only
+    const bool alone = r->read_only || records_volatile;
+    int rc = alone ? 0 : records_connect(&r->reader.db, r->path, e);
+    return rc < 0 || alone
                ? rc
                : records_exec(r->reader.db, r->path,
                               "PRAGMA query_only=ON; PRAGMA temp_store=MEMORY; PRAGMA cell_size_check=ON", e, "set up");
@@ -290,7 +297,7 @@ static int check_names(struct records *r, struct found *f, struct err *e)
 
 static int look_for_damage(struct records *r, bool check, struct found *f, struct err *e)
 {
-    if (f->damaged || f->empty || !check)
+    if (f->damaged || f->empty || !check || records_volatile)
         return 0;
     int rc = f->version == r->schema->version ? check_names(r, f, e) : 0;
     return rc < 0 || f->damaged || !is_small(r) ? rc : check_integrity(r, f, e);

@@ -211,6 +211,9 @@ struct records {
 extern int64_t (*records_clock)(void);
 /* Bytes of a database that is checked before it is used (RECORDS_CHECK_MAX); tests replace it. */
 extern int64_t records_check_max;
+/* Databases that are opened need not survive the machine, have one connection, and are not searched for damage: for
+ * tests that open thousands. What is committed is in the file all the same, for the next who opens it. */
+extern bool records_volatile;
 
 /* records_open() with another schema: for the tests of migration. */
 int records_open_with(struct records **ret, const char *state_dir, const struct records_schema *schema,

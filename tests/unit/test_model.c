@@ -763,6 +763,7 @@ int main(void)
     char command[128];
     m.ids = (struct ids){model_stamp, model_alias};
     records_clock = model_clock;
+    records_volatile = true;
     m.now = INT64_C(1700000000) * NS_PER_S;
     /* Nothing here has to survive a power cut: in memory where the machine has room for that. */
     snprintf(m.dir, sizeof m.dir, "%s/snapferry-model.XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
