@@ -8,6 +8,7 @@
  *   STATUS_MS=100            how often `status` is asked meanwhile, in a run of its own; 0: not at all
  *   DIR=/var/tmp             where the records lie
  *   JSON=FILE                the same figures as JSON lines
+ *   VERBOSE=1                iterations of the event loop over 50 ms, and answers at the end; 2: the log as well
  *
  * The engine, its decisions, the records in a real file and the control socket are the daemon's. What is not: steps and
  * movers, which answer at the next turn of the event loop and do nothing (this file has their functions, so that those
