@@ -375,6 +375,7 @@ int records_recover(struct records *r, struct err *e)
     records_close_database(r);
     uint64_t next = r->next_seq;
     int rc = records_replace(r, "damage was met while working", &news, &first);
+    image_forget_recent(&r->image); /* the new database has only what was in memory for good */
     if (rc >= 0)
         rc = records_open_database(r, false, &news, &first);
     r->next_seq = r->next_seq > next ? r->next_seq : next;
