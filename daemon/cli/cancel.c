@@ -36,32 +36,41 @@ static int wait_canceled(const struct options *o, const char *id, struct err *e)
 
 /* ---- all of them ---- */
 
-/* Ids of those that have not ended: of the backup or restore if the operation belongs to one. */
-static int add_live(const json_t *list, json_t *ids, struct err *e)
+/* It writes what became of backups into the repository. Whoever wants everything to stop does not want that to be lost;
+ * it can be canceled by its id. */
+static bool records_outcome(const json_t *row)
+{
+    return !strcmp(jstr(row, "kind"), "admin") && !strncmp(jstr(row, "id"), "record-", strlen("record-"));
+}
+
+/* Ids of those that have not ended: of the backup or restore if the operation belongs to one. Those that are left to
+ * run go into `left`. */
+static int add_live(const json_t *list, json_t *ids, json_t *left, struct err *e)
 {
     size_t i;
     const json_t *row;
     json_array_foreach(list, i, row)
     {
         const char *id = *jstr(row, "backup") ? jstr(row, "backup") : jstr(row, "id");
-        if (!state_terminal(jstr(row, "state")) && *id && json_object_set_new(ids, id, json_true()) < 0)
+        json_t *to = records_outcome(row) ? left : ids;
+        if (!state_terminal(jstr(row, "state")) && *id && json_object_set_new(to, id, json_true()) < 0)
             return err_nomem(e);
     }
     return 0;
 }
 
-static int live_ids(const struct options *o, json_t *ids, struct err *e)
+static int live_ids(const struct options *o, json_t *ids, json_t *left, struct err *e)
 {
     CLEANUP_JSON json_t *status = NULL, *backups = NULL;
     int rc = daemon_ask(o, "status", NULL, &status, e);
     if (rc >= 0)
-        rc = add_live(jarr(status, "running"), ids, e);
+        rc = add_live(jarr(status, "running"), ids, left, e);
     if (rc >= 0)
-        rc = add_live(jarr(status, "queue"), ids, e);
+        rc = add_live(jarr(status, "queue"), ids, left, e);
     /* Those without operations, or with ended ones only. */
     if (rc >= 0)
         rc = daemon_ask(o, "backups", json_pack("{s:i}", "limit", 1000), &backups, e);
-    return rc < 0 ? rc : add_live(jarr(backups, "backups"), ids, e);
+    return rc < 0 ? rc : add_live(jarr(backups, "backups"), ids, left, e);
 }
 
 /* Those that have ended or been deleted meanwhile are no error. */
@@ -108,15 +117,36 @@ static int wait_all(const struct options *o, const json_t *all, struct err *e)
     return rc;
 }
 
+static json_t *key_list(const json_t *keys)
+{
+    json_t *list = json_array(), *v;
+    const char *key;
+    json_object_foreach((json_t *)(uintptr_t)keys, key, v) json_array_append_new(list, json_string(key));
+    return list;
+}
+
+static void print_left(const json_t *left, size_t canceled)
+{
+    const char *id;
+    json_t *v;
+    json_object_foreach((json_t *)(uintptr_t)left, id, v)
+        printf("%s is left to run: it records the outcomes of backups in the repository (`snapferry cancel %s` gives "
+               "them up)\n",
+               text_name(id), text_name(id));
+    if (!canceled && !json_object_size(left))
+        puts("No running or waiting operations.");
+}
+
 static int cancel_all(const struct options *o, struct err *e)
 {
-    CLEANUP_JSON json_t *all = json_array(), *seen = json_object();
-    int rc = all && seen ? 0 : err_nomem(e);
+    CLEANUP_JSON json_t *all = json_array(), *seen = json_object(), *left = json_object();
+    int rc = all && seen && left ? 0 : err_nomem(e);
     bool any = true;
     for (int pass = 0; rc >= 0 && any && pass < PASSES; pass++) {
         CLEANUP_JSON json_t *ids = json_object();
         any = false;
-        rc = ids ? live_ids(o, ids, e) : err_nomem(e);
+        json_object_clear(left);
+        rc = ids ? live_ids(o, ids, left, e) : err_nomem(e);
         if (rc >= 0)
             rc = cancel_new(o, ids, seen, all, &any, e);
         if (rc >= 0 && any && o->wait)
@@ -125,10 +155,10 @@ static int cancel_all(const struct options *o, struct err *e)
     if (rc < 0)
         return rc;
     if (o->json) {
-        CLEANUP_JSON json_t *result = json_pack("{s:O}", "canceled", all);
+        CLEANUP_JSON json_t *result = json_pack("{s:O,s:o}", "canceled", all, "left", key_list(left));
         print_answer(o, result);
-    } else if (!o->quiet && !json_array_size(all)) {
-        puts("No running or waiting operations.");
+    } else if (!o->quiet) {
+        print_left(left, json_array_size(all));
     }
     return 0;
 }

@@ -56,10 +56,28 @@ fi
 same "one result at the end, of both" \
     "$(tail -n 1 "$WORK/out" | jq -r '[.type, .verb, (.canceled | length)] | join(" ")')" "result cancel 2"
 same "and nothing else" "$(wc -l <"$WORK/out")" 1
-same "nothing is unfinished when it returns" "$(unfinished)" ""
+left() { unfinished | grep -v '^record-'; }
+same "nothing is unfinished when it returns, but for records of outcomes" "$(left)" ""
 same "the one that ran" "$(state "$RUNNING")" Canceled
 same "the one that waited" "$(state "$WAITING")" Canceled
 check "the mover is gone" test ! -d "/proc/$PID"
+# What became of a backup is owed to the repository: it is not canceled with all others, while the repository is away.
+check "outcomes are recorded meanwhile" until_true 30 settled
+running "$WORK/xfs/b.img"
+mv "$WORK/repo" "$WORK/away"
+ask cancel "$A" >/dev/null
+same "a backup is canceled, whose mover does not respond" "$(wait_state "$A" Canceled 60)" Canceled
+# It may be that of the backup before, which then records this one, too.
+owed() { record=$(unfinished | awk '/^record-/ {print $1; exit}'); [ -n "$record" ]; }
+check "its outcome waits for the repository" until_true 30 owed
+owed
+timeout 120 "$SNAPFERRY" cancel --all --wait --runtime-dir "$RUN" --state-dir "$STATE" --config-dir "$CONF" >"$WORK/out"
+same "cancel --all --wait ends" $? 0
+check "and says what it has left to run" grep -q "^$record is left to run: it records" "$WORK/out"
+same "so does --json" "$(askj cancel --all | jq -r '.left | join(" ")')" "$record"
+check "which has not ended" owed
+mv "$WORK/away" "$WORK/repo"
+same "when the repository is back it is recorded" "$(wait_state "$record" Completed 120)" Completed
 clean "nothing is left" 10 "$WORK/xfs"
 stops "the daemon stops"
 explain_failure
