@@ -58,6 +58,17 @@ static void scan_place(const struct snapshot *s, char out[64])
     snprintf(out, 64, "%020llu %s", (unsigned long long)s->start_ns + (1ull << 63), s->id);
 }
 
+/* The reverse; false: it is none. */
+static bool scan_place_parse(const char *place, int64_t *start_ns, const char **id)
+{
+    char *end;
+    if (strlen(place) != 53 || strspn(place, "0123456789") != 20)
+        return false;
+    *start_ns = (int64_t)(strtoull(place, &end, 10) - (1ull << 63));
+    *id = place + 21;
+    return *end == ' ';
+}
+
 static int scan_one(struct snapshot *s, void *arg)
 {
     struct scan *x = arg;
@@ -101,7 +112,14 @@ static int do_scan(struct run_context *x, struct repo *r, const json_t *step, js
         return rc;
     struct scan s = {.run = x, .list = json_array(), .node = given ? NULL : node && *node ? node : x->job->node};
     snprintf(s.after, sizeof s.after, "%s", after ? after : "");
-    rc = snapshots_each(r, given ? &src : NULL, true, scan_one, &s, &bad, e);
+    const struct snapshot_source *only = given ? &src : NULL;
+    const char *id;
+    int64_t start_ns;
+    if (s.after[0] && !scan_place_parse(s.after, &start_ns, &id))
+        rc = bad_step(e, "scan", "\"after\" is no place in the list");
+    else
+        rc = s.after[0] ? snapshots_each_after(r, only, start_ns, id, scan_one, &s, &bad, e)
+                        : snapshots_each(r, only, true, scan_one, &s, &bad, e);
     json_object_set_new(answer, "snapshots", s.list);
     json_object_set_new(answer, "unreadable", json_integer((json_int_t)bad + s.large));
     json_object_set_new(answer, "next", json_string(s.more ? s.last : ""));
