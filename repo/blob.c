@@ -60,9 +60,11 @@ void blobs_limit(struct blobs *b, struct throttle *reads, struct throttle *write
     b->writes = writes;
 }
 
-void blobs_stop(struct blobs *b, const _Atomic bool *requested)
+const _Atomic bool *blobs_stop(struct blobs *b, const _Atomic bool *requested)
 {
+    const _Atomic bool *before = b->stop;
     b->stop = requested;
+    return before;
 }
 
 void blobs_hurry(struct blobs *b, const _Atomic bool *requested)

@@ -75,9 +75,10 @@ void blobs_limit(struct blobs *b, struct throttle *reads, struct throttle *write
 /*
  * Once *requested is true, what reads documents, manifests or indexes, or lists blobs, ends with ERR_INTERRUPTED
  * (-ECANCELED): a repository can be arbitrarily large. Reads of data (which have a cancel of their own) and writes
- * do where they wait for a server. NULL: never. Not while requests are in progress.
+ * do where they wait for a server. NULL: never. Not while requests are in progress. Returns what was set before: who
+ * borrows the store puts it back.
  */
-void blobs_stop(struct blobs *b, const _Atomic bool *requested);
+const _Atomic bool *blobs_stop(struct blobs *b, const _Atomic bool *requested);
 /*
  * Once *requested is true, a store that waits for a server gives up soon: what is still written, a checkpoint, is worth
  * a few seconds and not minutes. NULL: never. Not while requests are in progress.

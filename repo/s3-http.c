@@ -255,6 +255,9 @@ static bool set_up(struct s3_http *h, CURL *c, struct s3_exchange *x, struct cur
     SET(PROTOCOLS_STR, "http,https");
     SET(HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     SET(NOSIGNAL, 1L);
+#if LIBCURL_VERSION_NUM >= 0x075700
+    SET(QUICK_EXIT, 1L); /* a stop does not wait for a name server */
+#endif
     SET(FOLLOWLOCATION, 0L);
     SET(PATH_AS_IS, 1L);
     SET(HTTPHEADER, headers);

@@ -565,8 +565,7 @@ static int run_once(struct repo *r, struct source *src, const struct backup_opts
     if (o->progress)
         atomic_store(&o->progress->total, atomic_load(&o->progress->done) + x.info->size);
     set_phase(&x, PHASE_OPENING);
-    if (o->cancel)
-        blobs_stop(repo_blobs(r), &o->cancel->requested);
+    const _Atomic bool *before = blobs_stop(repo_blobs(r), stop);
     int rc = open_all(&x, e);
     blobs_stop(repo_blobs(r), NULL); /* a checkpoint is written after a cancel, but no server is waited for long */
     blobs_hurry(repo_blobs(r), stop);
@@ -585,6 +584,7 @@ static int run_once(struct repo *r, struct source *src, const struct backup_opts
     close_all(&x);
     blobs_limit(repo_blobs(r), NULL, NULL);
     blobs_hurry(repo_blobs(r), NULL);
+    blobs_stop(repo_blobs(r), before);
     return rc;
 }
 

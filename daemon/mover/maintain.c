@@ -637,8 +637,7 @@ int maintain_run(struct repo *r, const struct maintain_opts *o, struct maintain_
                                     .delete_from_ns = INT64_MIN,
                                     .next_full_ns = INT64_MIN,
                                     .waiting_since_ns = INT64_MIN};
-    if (o->cancel)
-        blobs_stop(repo_blobs(r), &o->cancel->requested);
+    const _Atomic bool *before = blobs_stop(repo_blobs(r), o->cancel ? &o->cancel->requested : NULL);
     int rc = maintain_params(r, o->owner, &m.params, e);
     if (rc == 0)
         rc = check_owner(&m, e);
@@ -647,7 +646,7 @@ int maintain_run(struct repo *r, const struct maintain_opts *o, struct maintain_
     if (rc == 0)
         rc = maintenance_load(r, &m.schedule, e);
     if (rc < 0) {
-        blobs_stop(repo_blobs(r), NULL);
+        blobs_stop(repo_blobs(r), before);
         return rc;
     }
     repo_memory(r, DOCUMENTS);
@@ -660,7 +659,7 @@ int maintain_run(struct repo *r, const struct maintain_opts *o, struct maintain_
     if (m.params.full_ns)
         ret->next_full_ns = now_ns() + m.params.full_ns;
     run_clear(&m);
-    blobs_stop(repo_blobs(r), NULL);
+    blobs_stop(repo_blobs(r), before);
     repo_memory(r, 0);
     ret->seconds = mono_s() - began;
     if (rc == 0 && ret->damaged + ret->unreadable.n) {

@@ -852,11 +852,10 @@ static int restore_limited(struct repo *repo, const struct object_id *obj, uint6
     struct throttle reads = {.rate = o->limits.read_limit, .stop = stop},
                     writes = {.rate = o->limits.write_limit, .stop = stop};
     blobs_limit(repo_blobs(repo), &reads, NULL);
-    if (o->cancel)
-        blobs_stop(repo_blobs(repo), &o->cancel->requested);
+    const _Atomic bool *before = blobs_stop(repo_blobs(repo), stop);
     int rc = restore_to(repo, obj, size, place, &writes, o, ret, e);
     blobs_limit(repo_blobs(repo), NULL, NULL);
-    blobs_stop(repo_blobs(repo), NULL);
+    blobs_stop(repo_blobs(repo), before);
     return rc;
 }
 

@@ -874,8 +874,7 @@ int verify_run(struct repo *r, char (*ids)[33], size_t n, const struct verify_op
     struct chosen c = {.v = v, .ids = sorted, .n = n};
     struct throttle reads = {.rate = o->limits.read_limit, .stop = o->cancel ? &o->cancel->requested : NULL};
     blobs_limit(repo_blobs(r), &reads, NULL);
-    if (o->cancel)
-        blobs_stop(repo_blobs(r), &o->cancel->requested);
+    const _Atomic bool *before = blobs_stop(repo_blobs(r), o->cancel ? &o->cancel->requested : NULL);
     int rc = verify_open(v, memory, e);
     if (rc >= 0)
         rc = verify_all(v, &c, e);
@@ -886,7 +885,7 @@ int verify_run(struct repo *r, char (*ids)[33], size_t n, const struct verify_op
     verify_clear(v);
     repo_memory(r, 0);
     blobs_limit(repo_blobs(r), NULL, NULL);
-    blobs_stop(repo_blobs(r), NULL);
+    blobs_stop(repo_blobs(r), before);
     ret->seconds = mono_s() - began;
     atomic_store(&v->progress->phase, PHASE_DONE);
     return rc;

@@ -179,6 +179,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         elif kind == "stall":
             time.sleep(20)
             self.close_connection = True
+        elif kind == "hang":
+            time.sleep(600)
+            self.close_connection = True
         elif kind == "garbage":
             self.wfile.write(b"\x00\x01\x02 no HTTP\r\n\r\n")
             self.close_connection = True
