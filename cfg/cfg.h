@@ -35,6 +35,8 @@ struct cfg_repository {
     bool virtual_host;                                        /* BUCKET.ENDPOINT instead of ENDPOINT/BUCKET */
     bool maintenance;                                         /* by schedule */
     char maintenance_full[256];     /* calendar of full maintenance; "": by the repository's own interval */
+    char verification[256];         /* calendar; "": on request only */
+    unsigned verification_read_ppm; /* of the contents, in each run */
     const char *const *other_nodes; /* whose backups are listed here, too; NULL or NULL-terminated */
 };
 

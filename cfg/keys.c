@@ -123,7 +123,7 @@ const struct key key_table[] = {
     {{"slice", LIMITS, "text", "", "systemd slice of the mover's unit; empty: snapferry.slice."},
      P(limits.slice), V_NAME, ANY, NULL},
     {{"read-limit", LIMITS, "bytes per second", "0",
-      "Maximum rate of reads from the volume or, for a restore, from the repository; 0: no limit."},
+      "Maximum rate of reads from the volume or, for a restore or a verification, from the repository; 0: no limit."},
      P(limits.read_limit), V_RATE, RATE_MIN, 0, NULL},
     {{"write-limit", LIMITS, "bytes per second", "0",
       "Maximum rate of writes to the repository or, for a restore, to the volume; 0: no limit."},
@@ -342,6 +342,13 @@ const struct key key_table[] = {
       "Schedule of full maintenance, which frees space, systemd.time(7); empty: at the interval that the repository "
       "has for it, a day unless that was changed."},
      REPOSITORY(maintenance_full), V_TEXT, ANY, NULL},
+    {{"verification", "repository", "calendar", "",
+      "Schedule of verification, systemd.time(7); empty: on request only."},
+     REPOSITORY(verification), V_TEXT, ANY, NULL},
+    {{"verification-read", "repository", "percent", "10",
+      "Share of the contents that each verification by schedule reads, the next one the share that follows; index and "
+      "packs are looked at in each."},
+     REPOSITORY(verification_read_ppm), V_SHARE, 0, 1000000, NULL},
     {{"endpoint", "repository", "text", "",
       "s3: the service, as https://HOST or https://HOST:PORT; http:// is not encrypted; required for s3."},
      REPOSITORY(endpoint), V_NAME, ANY, NULL},

@@ -168,13 +168,13 @@ wait_state() {
 }
 # until_true SECONDS COMMAND...: polls. Where it is expected not to come true: PATIENCE=1 until_true ...
 until_true() {
-    local end=$((SECONDS + $1 * PATIENCE))
+    # What is called may name variables of its caller: these are called as none of them is.
+    local until_end=$((SECONDS + $1 * PATIENCE)) until_pause=0.1 until_asked=0
     shift
-    local pause=0.1 n=0
     while ! "$@" >/dev/null 2>&1; do
-        [ $SECONDS -ge $end ] && return 1
-        [ $((n += 1)) -ne 20 ] || pause=0.2
-        sleep $pause
+        [ $SECONDS -ge $until_end ] && return 1
+        [ $((until_asked += 1)) -ne 20 ] || until_pause=0.2
+        sleep $until_pause
     done
 }
 # submit ARGS...: a backup; prints its id.

@@ -4,6 +4,7 @@
 #include "daemon/answers/answers-impl.h"
 #include "daemon/answers/counted.h"
 #include "daemon/decide/maintain.h"
+#include "daemon/decide/verification.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -174,6 +175,63 @@ static void put_maintenance(const struct answer_facts *f, const struct cfg_repos
         add_late(f, r->name, "quick", t.quick_late_ns, !m->quick.good_ns, problems);
 }
 
+/* ---- verification ---- */
+
+static void verification_problems(const struct answer_facts *f, const char *name, const struct verify_memory *m,
+                                  const struct verification_times *t, bool up, json_t *problems)
+{
+    char hint[700];
+    if (m->damages) {
+        snprintf(hint, sizeof hint, "`snapferry describe %.400s` shows what is affected; see snapferry-recovery(7)",
+                 m->damaged_by);
+        add_problem(problems, "error", hint,
+                    "repository \"%s\": a verification found %" PRId64 " damaged or missing "
+                    "piece%s, %" PRId64 " hours ago",
+                    name, m->damages, m->damages == 1 ? "" : "s", (f->now_ns - m->damaged_ns) / NS_PER_H);
+    }
+    if (m->outcome == OUTCOME_FAILED && m->error[0]) {
+        snprintf(hint, sizeof hint, "`snapferry describe %.500s` shows the run", m->operation);
+        add_problem(problems, "warning", hint, "repository \"%s\": verification failed: %s", name, m->error);
+    } else if (t->late_ns && up) {
+        snprintf(hint, sizeof hint, "`snapferry verify %s --wait` shows why", name);
+        add_problem(problems, "warning", hint, "repository \"%s\": verification is overdue: %s %" PRId64 " hours%s",
+                    name, m->done_ns ? "last done" : "never done, for", (f->now_ns - t->late_ns) / NS_PER_H,
+                    m->done_ns ? " ago" : "");
+    }
+}
+
+static void put_verification(const struct answer_facts *f, const struct cfg_repository *r,
+                             const struct answer_repository *s, json_t *o, json_t *problems)
+{
+    const struct verify_memory *m = verification_known(f->records, r->name);
+    struct verification_times t;
+    verification_times(r, m, f->now_ns, &t);
+    if (!m && t.next_ns == INT64_MAX)
+        return;
+    json_t *x = json_object();
+    put_text(x, "schedule", r->verification);
+    if (r->verification[0])
+        json_object_set_new(x, "read_ratio", json_real((double)r->verification_read_ppm / VERIFY_SHARES));
+    if (t.next_ns != INT64_MAX)
+        put_ns(x, "next_ns", t.next_ns);
+    json_object_set_new(o, "verification", x);
+    if (!m)
+        return;
+    put_ns(x, "last_ns", m->tried_ns);
+    put_text(x, "last_state", outcome_name(m->outcome));
+    put_ns(x, "done_ns", m->done_ns);
+    put_text(x, "operation", m->operation);
+    put_text(x, "error", m->error);
+    put_ns(x, "all_ns", m->all_ns);
+    put_ns(x, "all_began_ns", m->all_began_ns);
+    if (m->damages) {
+        jset_int(x, "damages", m->damages);
+        put_ns(x, "damaged_ns", m->damaged_ns);
+        put_text(x, "damaged_by", m->damaged_by);
+    }
+    verification_problems(f, r->name, m, &t, s && s->up, problems);
+}
+
 static void put_storage(const struct answer_repository *s, json_t *o, json_t *problems)
 {
     char hint[600];
@@ -215,6 +273,7 @@ json_t *list_repositories(const struct answer_facts *f, json_t *problems)
         put_owed(f, r->name, s, o, problems);
         put_others(f, r, s, o, problems);
         put_maintenance(f, r, s, o, problems);
+        put_verification(f, r, s, o, problems);
         json_array_append_new(list, o);
     }
     return list;

@@ -303,8 +303,10 @@ static void check_calendars(struct cfg *c)
     const struct cfg_repository *r;
     for (unsigned i = 0; (j = cfg_job_at(c, i)); i++)
         check_calendar(c, "job", j->name, "on-calendar", j->on_calendar);
-    for (unsigned i = 0; (r = cfg_repository_at(c, i)); i++)
+    for (unsigned i = 0; (r = cfg_repository_at(c, i)); i++) {
         check_calendar(c, "repository", r->name, "maintenance-full", r->maintenance_full);
+        check_calendar(c, "repository", r->name, "verification", r->verification);
+    }
 }
 
 /* ---- repositories ---- */

@@ -199,6 +199,7 @@ static int move_verify(struct bench_run *x, struct err *e)
         return rc;
     const struct verify_opts o = {.limits = {.memory = x->o->memory, .workers = x->o->workers},
                                   .read_percent = 100,
+                                  .read_from = -1,
                                   .progress = &x->progress,
                                   .cancel = x->cancel};
     struct verify_result r = {0};

@@ -436,6 +436,7 @@ int cli_verify(const struct options *o, struct err *e)
     const struct verify_opts vo = {
         .limits = {.memory = o->memory, .workers = o->workers, .read_limit = o->read_limit},
         .read_percent = o->read_percent,
+        .read_from = -1,
         .progress = &progress,
         .cancel = cancel,
         .on_damage = show_damage,

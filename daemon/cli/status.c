@@ -110,10 +110,18 @@ static void free_text(const json_t *r, char *out, size_t cap)
         snprintf(out, cap, strstr(jstr(r, "path"), "://") ? "in S3" : "free space unknown");
 }
 
-/* "1.2 TiB stored, dedup ratio 12.3; verified 3 d ago, no damage" */
+/* Damage that an earlier verification than the last one found counts as long as its data has not been read again. */
+static json_int_t damages_of(const json_t *r)
+{
+    const json_int_t last = jint(jobj(r, "verified"), "damages"), known = jint(jobj(r, "verification"), "damages");
+    return last > known ? last : known;
+}
+
+/* "1.2 TiB stored, dedup ratio 12.3; verified 3 h ago (3% read), no damage; all data since 33 d ago; next in 5 h" */
 static void show_contents(FILE *f, const json_t *r)
 {
-    const json_t *dedup = json_object_get(r, "dedup"), *v = jobj(r, "verified");
+    const json_t *dedup = json_object_get(r, "dedup"), *v = jobj(r, "verified"), *by = jobj(r, "verification");
+    const json_int_t damages = damages_of(r);
     const double share = json_number_value(json_object_get(v, "read_ratio"));
     char line[400], part[40] = "", damage[64] = "no damage";
     size_t n;
@@ -129,16 +137,20 @@ static void show_contents(FILE *f, const json_t *r)
         n += (size_t)snprintf(line + n, sizeof line - n, "dedup ratio unknown; ");
     if (share < 1)
         snprintf(part, sizeof part, " (%.0f%% read)", share * 100);
-    if (jint(v, "damages"))
-        snprintf(damage, sizeof damage, "%lld DAMAGED", (long long)jint(v, "damages"));
+    if (damages)
+        snprintf(damage, sizeof damage, "%lld DAMAGED", (long long)damages);
     if (v)
-        snprintf(line + n, sizeof line - n, "verified %s%s, %s", text_ago(jint(v, "at_ns")), part, damage);
+        n += (size_t)snprintf(line + n, sizeof line - n, "verified %s%s, %s", text_ago(jint(v, "at_ns")), part, damage);
     else
-        snprintf(line + n, sizeof line - n, "never verified");
+        n += (size_t)snprintf(line + n, sizeof line - n, "never verified");
+    if (v && share < 1 && jint(by, "all_began_ns"))
+        n += (size_t)snprintf(line + n, sizeof line - n, "; all data since %s", text_ago(jint(by, "all_began_ns")));
+    if (jint(by, "next_ns"))
+        snprintf(line + n, sizeof line - n, "; next %s", text_in(jint(by, "next_ns")));
     print_label(f, "");
-    fputs(tint_on(jint(v, "damages") ? TINT_BAD : TINT_NONE), f);
+    fputs(tint_on(damages ? TINT_BAD : TINT_NONE), f);
     print_paragraph(f, line, LABEL, LABEL);
-    fputs(tint_off(jint(v, "damages") ? TINT_BAD : TINT_NONE), f);
+    fputs(tint_off(damages ? TINT_BAD : TINT_NONE), f);
 }
 
 /* "2 outcomes of backups not recorded in it yet, since 3 h"; "other nodes: nas2 (scanned 3 min ago)" */
@@ -231,7 +243,7 @@ static void show_repositories(FILE *f, const json_t *s)
         print_escaped(f, more, used - (unsigned)n - 1, LABEL);
         if (json_is_false(up) && *jstr(r, "why") && !problem_contains(s, jstr(r, "why")))
             print_labelled(f, "", jstr(r, "why"));
-        if (width >= FULL_WIDTH || jint(jobj(r, "verified"), "damages"))
+        if (width >= FULL_WIDTH || damages_of(r))
             show_contents(f, r);
         show_records(f, r);
         if (width >= FULL_WIDTH)

@@ -9,6 +9,7 @@
 #include "base/time.h"
 #include "base/cleanup.h"
 #include "daemon/decide/maintain.h"
+#include "daemon/decide/verification.h"
 
 #include <errno.h>
 #include <string.h>
@@ -174,6 +175,8 @@ static void end(struct decide *d, struct operation *op)
     count_operation_ended(d, op, op->outcome);
     if (op->kind == KIND_MAINTAIN)
         maintain_ended(d, op);
+    if (op->kind == KIND_VERIFY && !op->policy->mover[0])
+        verification_ended(d, op);
     if (operation_become(d, op, op_state_of(op->outcome)) < 0)
         return;
     plan_mover_forget(d, op->id, NULL, NULL);

@@ -415,6 +415,9 @@ int backup_write(struct decide *d, struct backup *b);
 int backup_become(struct decide *d, struct backup *b, enum backup_state state);
 int native_row_read(struct decide *d, const char *alias, struct native_row *ret);
 int native_row_write(struct decide *d, struct native_row *n);
+/* Of a repository: maintenance and verification. `ret` is initialized; without a row it gets an empty one. */
+int repository_row_read(struct decide *d, const char *repository, struct job_run *ret, struct err *e);
+int repository_row_write(struct decide *d, struct job_run *row, struct err *e);
 int native_row_become(struct decide *d, struct native_row *n, enum native_state state);
 int volume_row_read(struct decide *d, const char *id, struct volume_row *ret);
 /* Notes an error in a row: when, and in which attempt. */

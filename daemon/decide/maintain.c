@@ -113,26 +113,14 @@ const struct maintain_memory *maintain_known(const struct records *r, const char
     return row && row->maintain.there ? &row->maintain : NULL;
 }
 
-/* `ret` is initialized. A repository without a row gets an empty one. */
 static int memory_read(struct decide *d, const char *repository, struct job_run *ret, struct err *e)
 {
-    char id[MAINTAIN_ROW_MAX];
-    struct err why = ERR_INIT;
-    int rc = job_run_get(d->records, maintain_row_id(repository, id), ret, &why);
-    if (rc < 0 && why.cls == ERR_NOT_FOUND)
-        rc = str_set(&ret->id, id) < 0 ? err_nomem(e) : 0;
-    else if (rc < 0 && e)
-        *e = why;
+    int rc = repository_row_read(d, repository, ret, e);
     if (rc == 0 && !ret->maintain.there) {
         ret->maintain.there = true;
         ret->maintain.since_ns = decide_now(d);
     }
     return rc;
-}
-
-static int memory_write(struct decide *d, struct job_run *row, struct err *e)
-{
-    return row->seq ? job_run_save(d->records, row, e) : job_run_add(d->records, row, e);
 }
 
 int maintain_begin(struct decide *d, const char *repository, struct err *e)
@@ -142,7 +130,7 @@ int maintain_begin(struct decide *d, const char *repository, struct err *e)
     if (maintain_known(d->records, repository))
         return 0;
     int rc = memory_read(d, repository, &row, e);
-    return rc < 0 ? rc : memory_write(d, &row, e);
+    return rc < 0 ? rc : repository_row_write(d, &row, e);
 }
 
 /* ---- runs ---- */
@@ -214,6 +202,6 @@ void maintain_ended(struct decide *d, const struct operation *op)
             note_space(m, r);
         count_maintained(d, op);
     }
-    if (memory_write(d, &row, &e) < 0)
+    if (repository_row_write(d, &row, &e) < 0)
         plan_fail(d, &e);
 }

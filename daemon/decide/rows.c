@@ -44,6 +44,23 @@ int native_row_write(struct decide *d, struct native_row *n)
     return wrote(d, n->id, native_row_save(d->records, n, &e), &e);
 }
 
+int repository_row_read(struct decide *d, const char *repository, struct job_run *ret, struct err *e)
+{
+    char id[MAINTAIN_ROW_MAX];
+    struct err why = ERR_INIT;
+    int rc = job_run_get(d->records, maintain_row_id(repository, id), ret, &why);
+    if (rc < 0 && why.cls == ERR_NOT_FOUND)
+        rc = str_set(&ret->id, id) < 0 ? err_nomem(e) : 0;
+    else if (rc < 0 && e)
+        *e = why;
+    return rc;
+}
+
+int repository_row_write(struct decide *d, struct job_run *row, struct err *e)
+{
+    return row->seq ? job_run_save(d->records, row, e) : job_run_add(d->records, row, e);
+}
+
 /* It is written all the same: refused, it would be stuck. The model test fails on one (model-rules.h). */
 static void states_check(struct decide *d, const char *id, enum machine m, int from, int to)
 {

@@ -310,7 +310,7 @@ void other_nodes_look(struct engine *g);
 void other_nodes_changed(struct engine *g);
 void other_nodes_free(struct engine *g);
 
-/* ---- maintenance (maintenance.c) ---- */
+/* ---- maintenance and verification by schedule (maintenance.c) ---- */
 
 /* Starts what is due. */
 void maintenance_look(struct engine *g);

@@ -5,6 +5,7 @@
  * Crash point: engine-mover-started.
  */
 #include "base/crash.h"
+#include "daemon/decide/verification.h"
 #include "daemon/engine/engine-impl.h"
 #include "daemon/protocol/mover-wire.h"
 #include "daemon/records/opaque.h"
@@ -129,6 +130,8 @@ static json_t *admin_job(struct engine *g, const struct operation *op)
         json_object_set(job, "do", op->does);
     if (job && op->read_percent >= 0)
         json_object_set_new(job, "read_percent", json_real(op->read_percent));
+    if (job && op->read_from_ppm >= 0)
+        json_object_set_new(job, "read_from", json_real((double)op->read_from_ppm * 100 / VERIFY_SHARES));
     if (job && op->snapshots)
         json_object_set(job, "snapshots", op->snapshots);
     if (job && op->kind == KIND_MAINTAIN) {

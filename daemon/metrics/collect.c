@@ -10,6 +10,7 @@
 #include "base/time.h"
 #include "daemon/answers/overview.h"
 #include "daemon/decide/maintain.h"
+#include "daemon/decide/verification.h"
 #include "daemon/metrics/samples.h"
 
 #include <stdlib.h>
@@ -86,6 +87,18 @@ static void of_maintenance(struct samples *s, const struct cfg_repository *r)
     sample(s, "maintenance_overdue", t.quick_late_ns || t.full_late_ns, "repository", r->name, NULL);
 }
 
+static void of_verification(struct samples *s, const struct cfg_repository *r)
+{
+    const struct verify_memory *m = verification_known(s->engine->records, r->name);
+    struct verification_times t;
+    verification_times(r, m, now_ns(), &t);
+    sample(s, "verify_overdue", t.late_ns != 0, "repository", r->name, NULL);
+    sample(s, "verify_damages", m ? (double)m->damages : 0, "repository", r->name, NULL);
+    if (m && m->all_ns)
+        sample(s, "verify_all_read_timestamp_seconds", (double)(m->all_began_ns / NS_PER_S), "repository", r->name,
+               NULL);
+}
+
 static void of_repositories(struct samples *s)
 {
     const struct cfg_repository *r;
@@ -93,6 +106,7 @@ static void of_repositories(struct samples *s)
     for (unsigned i = 0; (r = cfg_repository_at(s->engine->cfg, i)); i++) {
         of_owed(s, r->name);
         of_maintenance(s, r);
+        of_verification(s, r);
     }
     for (h = s->engine->d.repos; h; h = h->next) {
         if (!h->known || !cfg_repository(s->engine->cfg, h->name))

@@ -234,6 +234,15 @@ const struct metric_family metric_families[] = {
         "Finished runs of maintenance; skipped: another client maintains the repository, or nobody.")
     GAUGE("verify_last_success_timestamp_seconds", "repository",
         "Unix time in seconds of the end of the last verification without damage; 0 if there was none.")
+    GAUGE("verify_overdue", "repository",
+        "1 if the repository has not been verified for three intervals of its schedule; 0 if it has, or has no "
+        "schedule.")
+    GAUGE("verify_damages", "repository",
+        "Damaged or missing pieces that the last verification with damage found; 0 once all has been read since and is "
+        "whole.")
+    GAUGE("verify_all_read_timestamp_seconds", "repository",
+        "Unix time in seconds since when all contents of the repository have been read by verifications; absent before "
+        "the first complete round.")
     COUNTER("verify_errors_total", "repository",
         "Damaged or missing objects found by verifications, counted at the end.")
     GAUGE("verify_last_end_timestamp_seconds", "repository",

@@ -189,7 +189,10 @@ struct verify_damage {
 struct verify_opts {
     struct job_limits limits;
     double read_percent; /* 0..100 of contents that are read, decrypted, expanded and hashed; default 100 */
-    bool quick;          /* without (1): of the index and the packs only what the chosen snapshots need */
+    /* Which: from this position (0 up to 100) in the order of their hashes on, after 100 from 0, so that runs one after
+     * the other read all. Negative: any, others each time. */
+    double read_from;
+    bool quick; /* without (1): of the index and the packs only what the chosen snapshots need */
     struct mover_progress *progress;
     struct mover_cancel *cancel;
     /* One damage and what it affects. Called by one thread at a time. */

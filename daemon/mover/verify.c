@@ -23,6 +23,7 @@
 #define DEPTH_MAX 512 /* nested directories */
 #define PATH_LEN 4096
 #define BASE_MEMORY (24u << 20) /* of the process, its tables and sets */
+#define SHARES 1000000u         /* by their hashes, contents are in so many shares */
 #define WHY_MAX 256             /* damaged contents whose reason is kept as text */
 #define PACK_MISSING 1u
 #define PACK_SHORT 2u
@@ -38,7 +39,7 @@ struct verify {
     struct id_set *damaged;            /* contents; guarded by lock */
     struct id_set *told;               /* third pass: directories of this snapshot */
     struct fetcher *fetcher;
-    uint64_t salt, threshold; /* sampling */
+    uint64_t salt, from, threshold; /* sampling, of millionths */
     size_t max_len;
     unsigned batch; /* contents that a worker hashes together */
     pthread_mutex_t lock;
@@ -136,7 +137,7 @@ static bool is_sampled(const struct verify *v, const struct content_id *id)
     uint64_t h = v->salt;
     for (unsigned i = 0; i < id->len; i++)
         h = (h ^ id->hash[i]) * 1099511628211u;
-    return (h ^ h >> 32) % 1000000 < v->threshold;
+    return ((h ^ h >> 32) % SHARES + SHARES - v->from) % SHARES < v->threshold;
 }
 
 static int check_index_entry(const struct index_entry *en, void *arg)
@@ -863,7 +864,9 @@ int verify_run(struct repo *r, char (*ids)[33], size_t n, const struct verify_op
     v->progress = o->progress ? o->progress : &unseen;
     v->threshold = (uint64_t)(o->read_percent * 10000 + 0.5);
     pthread_mutex_init(&v->lock, NULL);
-    if (getrandom(&v->salt, sizeof v->salt, 0) != sizeof v->salt)
+    if (o->read_from >= 0)
+        v->from = (uint64_t)(o->read_from * 10000 + 0.5) % SHARES;
+    else if (getrandom(&v->salt, sizeof v->salt, 0) != sizeof v->salt)
         v->salt = (uint64_t)mono_ns();
     CLEANUP_FREE char(*sorted)[33] = calloc(n + 1, sizeof *sorted);
     if (!sorted)

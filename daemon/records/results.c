@@ -84,6 +84,7 @@ static const struct field_desc mover_result_table[] = {
     FIELD(stored, "stored", FIELD_JSON, .about = "what a plugin stored"),
     FIELD(stages, "stages", FIELD_STRUCTS, .of = &mover_stage_fields),
     FIELD(answers, "answers", FIELD_ARRAY, .about = "of an admin operation, one for each step"),
+    NUMBER(damages, "damages", .about = "of a verification: damaged or missing pieces"),
     NUMBER(done, "done", .about = "operations that a plugin deleted or verified"),
     NUMBER(damaged, "damaged"),
     NUMBER(missing, "missing"),

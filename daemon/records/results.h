@@ -77,6 +77,7 @@ struct mover_result {
     json_t *stored;                         /* of a plugin: opaque, NULL: none */
     struct list_of_structs stages;          /* of struct mover_stage */
     json_t *answers;                        /* of an admin operation: one document for each step, see check_of() */
+    int64_t damages;                        /* of a verification: damaged or missing pieces */
     int64_t done, damaged, missing, failed; /* of a plugin's retention or verification: operations */
     char *plugin;
     struct list_of_structs failures; /* of struct plugin_failure */

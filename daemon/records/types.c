@@ -340,6 +340,7 @@ static const struct field_desc operation_table[] = {
     FIELD(aliases, "aliases", FIELD_OBJECT, .about = "of a check: snapshot id -> alias"),
     FIELD(snapshots, "snapshots", FIELD_JSON),
     FIELD(read_percent, "read_percent", FIELD_REAL, .unset = -1),
+    INT(read_from_ppm, .unset = -1, .about = "of a verification by schedule: where its share begins"),
     STRUCT(maintain, maintain_order),
     STR(deletes, .about = "the backup that goes"),
     BOOL(force),
@@ -629,6 +630,26 @@ static const struct field_desc maintain_memory_table[] = {
 static TABLE(maintain_memory, "maintain-memory", .keep_text = false);
 #undef S
 
+#define S struct verify_memory
+static const struct field_desc verify_memory_table[] = {
+    FIELD(there, "", FIELD_BOOL, .flags = FIELD_THERE),
+    TIME(since_ns, .about = "since when it is verified by schedule"),
+    TIME(tried_ns, .about = "when the last one by schedule ended"),
+    ENUM(outcome, outcome),
+    STR(operation),
+    STR(error),
+    TIME(done_ns, .about = "when the last one ended that was complete"),
+    TIME(damaged_ns, .about = "when damage was found, the last time"),
+    INT(damages, .about = "damaged or missing pieces"),
+    STR(damaged_by, .about = "the operation that found it"),
+    INT(from_ppm, .about = "millionths: where the next one begins to read"),
+    TIME(round_ns, .about = "when the first run of this round began"),
+    TIME(all_ns, .about = "when all contents had been read, the last time"),
+    TIME(all_began_ns, .about = "since when"),
+};
+static TABLE(verify_memory, "verify-memory", .keep_text = false);
+#undef S
+
 char *maintain_row_id(const char *repository, char out[MAINTAIN_ROW_MAX])
 {
     snprintf(out, MAINTAIN_ROW_MAX, "[repository %s]", repository);
@@ -646,6 +667,7 @@ static const struct field_desc job_run_table[] = {
     STRUCT(failed, job_failure, .about = "its last start"),
     FIELD(missing, "missing", FIELD_ARRAY, .about = "volume and reason, of what its last start did not find"),
     STRUCT(maintain, maintain_memory, .about = "of the row of a repository"),
+    STRUCT(verification, verify_memory, .about = "likewise"),
 };
 TABLE(job_run, "job", .keep_text = false);
 #undef S

@@ -514,7 +514,8 @@ struct operation {
     json_t *does;    /* array of steps ("do") */
     json_t *aliases; /* of a check: snapshot id -> alias */
     json_t *snapshots;
-    double read_percent; /* -1: not set */
+    double read_percent;   /* -1: not set */
+    int64_t read_from_ppm; /* by schedule: where, by their hashes, the contents begin that it reads; -1: on request */
     /* maintain */
     struct maintain_order maintain;
     /* delete */
@@ -741,6 +742,24 @@ struct maintain_memory {
 /* The id of its row. */
 char *maintain_row_id(const char *repository, char out[MAINTAIN_ROW_MAX]);
 
+/* What is known of the verification of a repository; in the same row. */
+struct verify_memory {
+    bool there;
+    int64_t since_ns;        /* since when there is a schedule; 0: there is none */
+    int64_t tried_ns;        /* when the last one by schedule ended */
+    enum outcome outcome;    /* of it */
+    char *operation, *error; /* likewise; error: that it was not complete */
+    int64_t done_ns;         /* when the last one ended that looked at all that it was to, with damage or without */
+    /* The last damage. It is forgotten when all has been read since, and is whole. */
+    int64_t damaged_ns, damages;
+    char *damaged_by; /* operation */
+    /* Each by schedule reads the share that follows the last one's, so that all contents are read again and again. */
+    int64_t from_ppm;             /* where the next one begins */
+    int64_t round_ns;             /* when the first run of this round began */
+    int64_t all_began_ns, all_ns; /* of the last round that is complete; 0: none yet */
+    json_t *unknown;
+};
+
 struct job_run {
     ROW_HEAD;
     enum job_state state;
@@ -750,6 +769,7 @@ struct job_run {
     struct job_failure failed;
     json_t *missing; /* array of {"volume", "reason"} */
     struct maintain_memory maintain;
+    struct verify_memory verification;
     json_t *unknown;
 };
 

@@ -4,6 +4,7 @@
 #define SNAPFERRY_TESTS_UNIT_MODEL_RULES_H
 
 #include "daemon/decide/maintain.h"
+#include "daemon/decide/verification.h"
 #include "tests/unit/model.h"
 
 static bool is_of_backup(const char *operation, const char *backup)
@@ -377,6 +378,37 @@ static void rest_maintenance(void)
     }
 }
 
+/* ---- verification ---- */
+
+struct last_verified {
+    uint64_t seq;
+    char id[BOARD_ID_MAX];
+    enum outcome outcome;
+};
+static int rest_verified(const struct operation *op, void *arg)
+{
+    struct last_verified *x = arg;
+    if (op->kind != KIND_VERIFY || op->read_from_ppm < 0 || op->seq < x->seq)
+        return 0;
+    x->seq = op->seq;
+    x->outcome = op->outcome;
+    snprintf(x->id, sizeof x->id, "%s", op->id);
+    return 0;
+}
+
+/* What is known of a repository is what its last verification by schedule, one at a time, has said (E-12). */
+static void rest_verification(void)
+{
+    struct last_verified x = {.id = ""};
+    operation_each(m.records, NULL, rest_verified, &x, NULL);
+    const struct verify_memory *k = verification_known(m.records, "main");
+    if (x.id[0] && (!k || strcmp(k->operation, x.id) != 0 || k->outcome != x.outcome))
+        violated("E-12", "the last verification by schedule is %s, %s is remembered", x.id,
+                 k ? k->operation : "nothing");
+    if (k && (k->from_ppm < 0 || k->from_ppm >= VERIFY_SHARES || (k->from_ppm && !k->round_ns)))
+        violated("E-12", "the next share begins at %lld, in no round", (long long)k->from_ppm);
+}
+
 struct sums {
     double operations, backups;
 };
@@ -414,6 +446,7 @@ static void rules_at_rest(void)
     volume_row_each(m.records, NULL, rest_volume, NULL, NULL);
     rest_counters();
     rest_maintenance();
+    rest_verification();
 }
 
 #endif

@@ -13,6 +13,7 @@
  * tests/README.md lists the commands.
  */
 #include "daemon/decide/maintain.h"
+#include "daemon/decide/verification.h"
 
 #include "tests/unit/model-kept.h"
 #include "tests/unit/rows.h"
@@ -443,6 +444,27 @@ static void cmd_maintenance(void)
                      : "begins");
 }
 
+/* verification REPOSITORY [begin|run]: when it is due; the schedule is noted, a run begins */
+static void cmd_verification(void)
+{
+    const struct cfg_repository *r = cfg_repository(m.cfg[m.cfg_now], word(1));
+    struct verification_times t;
+    struct err e = ERR_INIT;
+    int rc = 0;
+    if (has_word("begin"))
+        rc = verification_begin(&m.d, r, &e);
+    else if (has_word("run"))
+        rc = verification_submit(&m.d, r, &e);
+    if (rc < 0)
+        show_error(&e);
+    if (cmd.n > 2)
+        return;
+    verification_times(r, verification_known(m.records, word(1)), m.now, &t);
+    out_line(t.next_ns == INT64_MAX ? "no verification by schedule" : t.next_ns <= m.now ? "due" : "not due");
+    show_when("next", t.next_ns);
+    show_when("overdue since", t.late_ns);
+}
+
 /* check REPOSITORY SNAPSHOT=ALIAS ... */
 static void cmd_check(void)
 {
@@ -733,6 +755,7 @@ static const struct {
     {"maintain", cmd_maintain},
     {"looked-after", cmd_looked_after},
     {"maintenance", cmd_maintenance},
+    {"verification", cmd_verification},
     {"end", cmd_end},
     {"fail", cmd_fail},
     {"ready", cmd_ready},

@@ -318,6 +318,8 @@ static void play_admin(void)
     } else if (pick(2)) {
         op.does = json_pack("[{s:s}]", "verb", "expire");
         admin_add(&m.d, KIND_ADMIN, "admin-expire", "main", &op, NULL, id, &e);
+    } else if (pick(2)) {
+        verification_submit(&m.d, cfg_repository(m.cfg[m.cfg_now], "main"), &e);
     } else {
         op.read_percent = 100;
         admin_add(&m.d, KIND_VERIFY, "verify", "main", &op, NULL, id, &e);

@@ -260,7 +260,8 @@ static int restore_members(struct job *j, struct err *e)
 
 static int verify_members(struct job *j, struct err *e)
 {
-    const json_t *list = json_object_get(j->doc, "snapshots"), *percent = json_object_get(j->doc, "read_percent");
+    const json_t *list = json_object_get(j->doc, "snapshots"), *percent = json_object_get(j->doc, "read_percent"),
+                 *from = json_object_get(j->doc, "read_from");
     if (list && !json_is_null(list) && !(json_is_string(list) && !strcmp(json_string_value(list), "all"))) {
         if (!json_is_array(list))
             return job_refuse(e, "snapshots", "is neither a list nor \"all\"");
@@ -271,6 +272,12 @@ static int verify_members(struct job *j, struct err *e)
         j->read_percent = json_number_value(percent);
         if (!json_is_number(percent) || !(j->read_percent >= 0 && j->read_percent <= 100))
             return job_refuse(e, "read_percent", "is not a number from 0 to 100");
+    }
+    j->read_from = -1;
+    if (from && !json_is_null(from)) {
+        j->read_from = json_number_value(from);
+        if (!json_is_number(from) || !(j->read_from >= 0 && j->read_from < 100))
+            return job_refuse(e, "read_from", "is not a number from 0 to below 100");
     }
     return 0;
 }
@@ -309,7 +316,7 @@ static const struct kind {
                     " source as tags record splitter compression map_bad full description keep "},
     [JOB_RESTORE] = {"restore", restore_members,
                      " snapshot path size target offset length overwrite verify differential allow_incomplete "},
-    [JOB_VERIFY] = {"verify", verify_members, " snapshots read_percent "},
+    [JOB_VERIFY] = {"verify", verify_members, " snapshots read_percent read_from "},
     [JOB_ADMIN] = {"admin", admin_members, " do "},
     [JOB_LOOK] = {MOVER_KIND_LOOK, look_members, " "},
     [JOB_MAINTAIN] = {"maintain", maintain_members, " full dry_run unsafe "},

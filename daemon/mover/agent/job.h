@@ -64,8 +64,8 @@ struct job {
     bool overwrite, verify, differential, allow_incomplete;
 
     /* verify */
-    const json_t *snapshots; /* NULL: all */
-    double read_percent;
+    const json_t *snapshots;        /* NULL: all */
+    double read_percent, read_from; /* as in struct verify_opts */
 
     /* admin */
     const json_t *steps;

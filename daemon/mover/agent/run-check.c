@@ -130,6 +130,7 @@ static int verify(struct run_context *x, struct check *c, char (*ids)[33], size_
 {
     const struct verify_opts o = {.limits = x->job->limits,
                                   .read_percent = percent,
+                                  .read_from = -1,
                                   .quick = c->quick,
                                   .progress = x->progress,
                                   .cancel = x->cancel,

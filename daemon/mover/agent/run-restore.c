@@ -122,6 +122,7 @@ int run_verify(struct run_context *x, struct repo *r, struct err *e)
     const struct verify_opts vo = {
         .limits = j->limits,
         .read_percent = j->read_percent,
+        .read_from = j->read_from,
         .progress = x->progress,
         .cancel = x->cancel,
         .on_damage = note_damage,

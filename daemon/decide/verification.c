@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "daemon/decide/verification.h"
+
+#include "base/cleanup.h"
+#include "base/time.h"
+#include "daemon/schedule/calendar.h"
+
+#include <string.h>
+
+/* ---- when ---- */
+
+void verification_times(const struct cfg_repository *r, const struct verify_memory *m, int64_t now,
+                        struct verification_times *ret)
+{
+    struct calendar *c = NULL;
+    struct err e = ERR_INIT;
+    *ret = (struct verification_times){.next_ns = INT64_MAX};
+    if (!r->verification[0] || calendar_parse(&c, r->verification, &e) < 0)
+        return; /* check-config refuses it */
+    const int64_t since = m && m->since_ns ? m->since_ns : now, late = VERIFY_OVERDUE * calendar_interval_s(c, now);
+    const int64_t tried = m && m->tried_ns > since ? m->tried_ns : since,
+                  done = m && m->done_ns > since ? m->done_ns : since;
+    ret->next_ns = calendar_next(c, tried < now ? tried : now);
+    if (late > 0 && now - done > late * NS_PER_S)
+        ret->late_ns = done;
+    calendar_free(c);
+}
+
+/* ---- what is known ---- */
+
+const struct verify_memory *verification_known(const struct records *r, const char *repository)
+{
+    char id[MAINTAIN_ROW_MAX];
+    const struct job_run *row = job_run_peek(r, maintain_row_id(repository, id));
+    return row && row->verification.there ? &row->verification : NULL;
+}
+
+int verification_begin(struct decide *d, const struct cfg_repository *r, struct err *e)
+{
+    CLEANUP(job_run_clear) struct job_run row;
+    job_run_init(&row);
+    int rc = repository_row_read(d, r->name, &row, e);
+    if (rc < 0 || !row.verification.since_ns == !r->verification[0])
+        return rc;
+    row.verification.there = true;
+    row.verification.since_ns = r->verification[0] ? decide_now(d) : 0;
+    return repository_row_write(d, &row, e);
+}
+
+/* ---- runs ---- */
+
+static void damage_forget(struct verify_memory *m)
+{
+    m->damaged_ns = m->damages = 0;
+    str_set(&m->damaged_by, "");
+}
+
+/* A share of the contents has been read: where it begins is where the round stands, unless another run came between. */
+static void note_share(struct verify_memory *m, const struct operation *op, int64_t now)
+{
+    const int64_t from = op->read_from_ppm, to = from + (int64_t)(op->read_percent * VERIFY_SHARES / 100 + 0.5);
+    if (from != m->from_ppm)
+        return;
+    if (!from || !m->round_ns)
+        m->round_ns = op->created_ns;
+    m->from_ppm = to < VERIFY_SHARES ? to : 0;
+    if (m->from_ppm || to == from)
+        return;
+    if (m->damaged_ns < m->round_ns)
+        damage_forget(m);
+    if (m->all_began_ns < m->round_ns) {
+        m->all_began_ns = m->round_ns;
+        m->all_ns = now;
+    }
+    m->round_ns = 0;
+}
+
+static void note_schedule(struct verify_memory *m, const struct operation *op, bool found, int64_t now)
+{
+    m->tried_ns = now;
+    m->outcome = op->outcome;
+    str_set(&m->operation, op->id);
+    str_set(&m->error, op->outcome == OUTCOME_FAILED && !found ? op->error.message : "");
+}
+
+static void note_damage(struct verify_memory *m, const struct operation *op, int64_t now)
+{
+    m->damaged_ns = now;
+    m->damages = op->result.damages > 0 ? op->result.damages : 1;
+    str_set(&m->damaged_by, op->id);
+}
+
+/* One on request that was not complete says nothing of the repository: it has its own record. */
+static bool note_run(struct verify_memory *m, const struct operation *op, int64_t now)
+{
+    const bool found = op->error.code == ERR_DAMAGE, done = op->outcome == OUTCOME_COMPLETED || found;
+    const bool damaged = found || op->result.damages > 0;
+    if (!done && !damaged && op->read_from_ppm < 0)
+        return false;
+    m->there = true;
+    if (op->read_from_ppm >= 0)
+        note_schedule(m, op, found, now);
+    if (damaged)
+        note_damage(m, op, now);
+    if (!done)
+        return true;
+    m->done_ns = now;
+    if (op->read_from_ppm >= 0) {
+        note_share(m, op, now);
+    } else if (op->read_percent >= 100 && !op->snapshots) {
+        m->all_began_ns = op->created_ns;
+        m->all_ns = now;
+        if (!damaged)
+            damage_forget(m);
+    }
+    return true;
+}
+
+void verification_ended(struct decide *d, const struct operation *op)
+{
+    CLEANUP(job_run_clear) struct job_run row;
+    struct err e = ERR_INIT;
+    job_run_init(&row);
+    if (repository_row_read(d, op->policy->repository, &row, &e) < 0) {
+        plan_fail(d, &e);
+        return;
+    }
+    if (note_run(&row.verification, op, decide_now(d)) && repository_row_write(d, &row, &e) < 0)
+        plan_fail(d, &e);
+}
