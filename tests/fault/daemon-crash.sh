@@ -44,11 +44,13 @@ config_class xfs "$WORK/xfs" 'snapshots-to-retain = 1' 'backup-storage-class = f
     "hook-post-snapshot = $WORK/hook"
 
 # All points of the rooms that a backup, a restore and a delete run through: from the sources, so that no new one is
-# forgotten. Those of opening damaged or older records, of plugins and of schedules have tests of their own.
+# forgotten. Those of opening damaged or older records, of plugins, of schedules, of maintenance, and of drivers that
+# nothing here uses have tests of their own.
 if [ -z "${POINTS:-}" ]; then
     POINTS=$({ grep -ohE 'crash_point\((d, )?"[a-z-]+"\)' daemon/*/*.c proc/*.c io/native/*.c | sed 's/.*"\(.*\)".*/\1/'
         sed -n '/points\[.*\] *=/,/};/p' io/native/tag.c | grep -oE '"[a-z-]+"' | tr -d '"'; } |
-        grep -vE '^(records-(migrat|created|aside|log-aside|rebuilt|new|swapped)|plugin-|schedule-)' | sort -u |
+        grep -vE '^(records-(migrat|created|aside|log-aside|rebuilt|new|swapped)|(plugin|schedule|maintenance)-)' |
+        grep -vE '^(lvm|qemu|zfs)-' | sort -u |
         awk -v n=$SHARDS -v k="$SHARD" 'NR % n == k')
 fi
 for point in $POINTS; do
