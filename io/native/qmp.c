@@ -33,6 +33,10 @@ struct qmp {
     uint64_t id; /* of the last command */
     char *text;  /* received, from the beginning of a document on */
     size_t n, room;
+    /* of the document that is being received: how far it was looked at, and where that is */
+    size_t seen;
+    unsigned depth;
+    bool quoted, escaped;
 };
 
 static const char *peer_name(const struct qmp *q)
@@ -103,37 +107,58 @@ static int receive_some(struct qmp *q, int64_t deadline, unsigned seconds, struc
 
 /* ---- documents ---- */
 
-/* The next document, which ends with a line. What an agent has sent before the mark is of a client before us. */
+/* Where the document that has been received so far ends; 0: it does not yet. Each byte is looked at once. */
+static size_t document_end(struct qmp *q)
+{
+    while (q->seen < q->n) {
+        const char c = q->text[q->seen++];
+        if (q->quoted) {
+            const bool escaped = q->escaped;
+            q->escaped = !escaped && c == '\\';
+            q->quoted = escaped || c != '"';
+        } else if (c == '"') {
+            q->quoted = true;
+        } else if (c == '{' || c == '[') {
+            q->depth++;
+        } else if ((c == '}' || c == ']') && --q->depth == 0) {
+            return q->seen;
+        }
+    }
+    return 0;
+}
+
+/* The first `n` bytes are done. */
+static void text_drop(struct qmp *q, size_t n)
+{
+    q->n -= n;
+    if (n)
+        memmove(q->text, q->text + n, q->n);
+    q->seen = q->depth = 0;
+    q->quoted = q->escaped = false;
+}
+
+/* The next document. */
 static int receive_document(struct qmp *q, int64_t deadline, unsigned seconds, json_t **ret, struct err *e)
 {
+    size_t end = 0;
     *ret = NULL;
-    for (;;) {
-        json_error_t why;
-        size_t skip = 0;
-        while (skip < q->n && strchr("\r\n\t ", q->text[skip]) && q->text[skip])
-            skip++;
-        q->n -= skip;
-        if (skip)
-            memmove(q->text, q->text + skip, q->n);
-        if (q->n && memchr(q->text, '\n', q->n)) {
-            *ret = json_loadb(q->text, q->n, JSON_DISABLE_EOF_CHECK | JSON_REJECT_DUPLICATES, &why);
-            if (*ret) {
-                q->n -= (size_t)why.position;
-                memmove(q->text, q->text + why.position, q->n);
-                break;
-            }
-            if (json_error_code(&why) != json_error_premature_end_of_input)
-                return connection_lost(q, 0, "its answer is not JSON", e);
-        }
-        int rc = receive_some(q, deadline, seconds, e);
+    while (!end) {
+        size_t space = 0;
+        while (!q->seen && space < q->n && q->text[space] && strchr("\r\n\t ", q->text[space]))
+            space++;
+        if (space)
+            text_drop(q, space);
+        if (q->n && q->text[0] != '{')
+            return connection_lost(q, 0, q->text[0] == '[' ? "its answer is not an object" : "its answer is not JSON",
+                                   e);
+        end = document_end(q);
+        const int rc = end ? 0 : receive_some(q, deadline, seconds, e);
         if (rc < 0)
             return rc;
     }
-    if (json_is_object(*ret))
-        return 0;
-    json_decref(*ret);
-    *ret = NULL;
-    return connection_lost(q, 0, "its answer is not an object", e);
+    *ret = json_loadb(q->text, end, JSON_REJECT_DUPLICATES, NULL);
+    text_drop(q, end);
+    return *ret ? 0 : connection_lost(q, 0, "its answer is not JSON", e);
 }
 
 static int answer_of(struct qmp *q, const char *command, json_t *answer, json_t **ret, struct err *e)
@@ -333,8 +358,7 @@ static int agent_synchronize(struct qmp *q, struct err *e)
         rc = receive_some(q, deadline, AGENT_SYNC_S, e);
     if (rc < 0)
         return rc;
-    q->n -= (size_t)(mark + 1 - q->text);
-    memmove(q->text, mark + 1, q->n);
+    text_drop(q, (size_t)(mark + 1 - q->text));
     rc = receive_document(q, deadline, AGENT_SYNC_S, &answer, e);
     if (rc == 0 && (json_unpack(answer, "{s:I}", "return", &same) < 0 || same != number))
         rc = connection_lost(q, 0, "does not answer guest-sync-delimited", e);
