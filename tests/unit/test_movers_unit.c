@@ -290,7 +290,7 @@ static void test_adopt(void **state)
     assert_null(left);
     /* One that runs. */
     start(&r, op, "backup", slow_job(&r, op, 64 * MIB), big);
-    rig_until(&r, &r.started, 2, 20);
+    rig_until(&r, &r.started, 1, 20);
     movers_free(r.m);
     rig_movers(&r);
     left = rig_listed(&r, op, &all);
