@@ -28,11 +28,11 @@ reference() { # ID PATH[:CASE]
     esac
     if [ -z "$want" ]; then
         echo "$id: no case of $path is named"
-    elif [ -n "$elsewhere" ] && [ ! -e "$(reports "$path")" ]; then
+    elif [ -n "$elsewhere" ] && ! reported "$path"; then
         has_text "$root/$path" "$want" || echo "$id: $path has no \"$want\""
         echo "$path: $want" >>"$WORK/make $elsewhere"
     elif [ -d "$REPORT" ]; then
-        how=$(outcome "$path" "$want")
+        outcome "$path" "$want"
         case $how in
         passed) ;;
         "was skipped") echo "$path: $want" >>"$WORK/a machine that can" ;;
