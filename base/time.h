@@ -21,9 +21,17 @@ int64_t mono_ns(void);
 /* The same, continues while the machine is suspended. */
 int64_t boot_ns(void);
 
+/* Seconds that somebody else has written, as ns; beyond 146 years about 1970 as if at that time, so that intervals can
+ * be added and subtracted. */
+static inline int64_t ns_of_seconds(int64_t s)
+{
+    const int64_t most = INT64_MAX / 2 / NS_PER_S;
+    return (s > most ? most : s < -most ? -most : s) * NS_PER_S;
+}
+/* As ns_of_seconds(): times of files may be anything. */
 static inline int64_t timespec_ns(struct timespec t)
 {
-    return (int64_t)t.tv_sec * NS_PER_S + t.tv_nsec;
+    return ns_of_seconds(t.tv_sec) + t.tv_nsec;
 }
 static inline struct timespec ns_timespec(int64_t ns)
 {

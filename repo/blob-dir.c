@@ -578,15 +578,6 @@ static int dir_get(struct blobs *b, const char *name, size_t max, uint8_t **ret,
     return 0;
 }
 
-static int64_t mtime_of(const struct stat *st)
-{
-    int64_t ns;
-    if (__builtin_mul_overflow((int64_t)st->st_mtim.tv_sec, NS_PER_S, &ns) ||
-        __builtin_add_overflow(ns, (int64_t)st->st_mtim.tv_nsec, &ns))
-        return st->st_mtim.tv_sec < 0 ? INT64_MIN : INT64_MAX;
-    return ns;
-}
-
 static int dir_stat(struct blobs *b, const char *name, struct blob_info *ret, struct err *e)
 {
     struct dir_store *d = store_of(b);
@@ -602,7 +593,7 @@ static int dir_stat(struct blobs *b, const char *name, struct blob_info *ret, st
         return read_failed(d, name, errno, e);
     snprintf(ret->name, sizeof ret->name, "%s", name);
     ret->length = (uint64_t)st.st_size;
-    ret->mtime_ns = mtime_of(&st);
+    ret->mtime_ns = timespec_ns(st.st_mtim);
     return 0;
 }
 
@@ -640,7 +631,7 @@ static int walk_file(struct walk *w, int dir, const char *file, size_t len)
     if (!S_ISREG(st.st_mode))
         return 0;
     w->info.length = (uint64_t)st.st_size;
-    w->info.mtime_ns = mtime_of(&st);
+    w->info.mtime_ns = timespec_ns(st.st_mtim);
     return w->fn(&w->info, w->arg);
 }
 

@@ -71,7 +71,7 @@ static int sweep_file(struct sweep *s, int dir, const char *file, size_t len, in
     memcpy(s->info.name + len, file, (size_t)name);
     s->info.name[len + (size_t)name] = '\0';
     s->info.length = (uint64_t)st.st_size;
-    s->info.mtime_ns = (int64_t)st.st_mtim.tv_sec * NS_PER_S + st.st_mtim.tv_nsec;
+    s->info.mtime_ns = timespec_ns(st.st_mtim);
     const int verdict = s->fn(&s->info, s->arg);
     if (verdict < 0)
         return verdict;

@@ -143,7 +143,7 @@ static int check_watermark(const struct run *m, struct err *e)
     err_set(e, ERR_CLOCK, 0,
             "what is marked deleted until %s counts as dropped, and that time has not come: the clock of a client that "
             "ran maintenance was wrong; nothing is removed",
-            time_text(is.watermark * NS_PER_S, until));
+            time_text(ns_of_seconds(is.watermark), until));
     return err_hint(e, "check the clocks of all clients; maintenance runs again after that time");
 }
 
@@ -227,7 +227,7 @@ static bool would_drop(const struct deletion *d, const struct index_entry *en)
  * short time ago. A run that was killed while it did that has left no record of it. */
 static bool moved_lately(const struct run *m, const struct index_entry *en, const struct pack_record *p)
 {
-    const int64_t time_ns = en->time * NS_PER_S, there_ns = p ? p->time_ns : m->started_ns;
+    const int64_t time_ns = ns_of_seconds(en->time), there_ns = p ? p->time_ns : m->started_ns;
     return !en->deleted && m->started_ns - (time_ns > there_ns ? time_ns : there_ns) < m->safety->rewrite_to_delete;
 }
 
@@ -245,7 +245,7 @@ static int entry_refers(const struct index_entry *en, enum index_standing standi
     const bool dropped = (standing == INDEX_HIDDEN || would_drop(d, en)) && !id_set_has(m->mark.used, &en->id, 0);
     const struct pack_record *p = dropped ? NULL : refer(m, en->pack);
     /* Not one that this run has just written. */
-    const bool missing = !p && !(m->o->unsafe && en->time * NS_PER_S >= m->started_ns - NS_PER_S);
+    const bool missing = !p && !(m->o->unsafe && ns_of_seconds(en->time) >= m->started_ns - NS_PER_S);
     d->n_losers = 0;
     if (dropped)
         add_dead(m, en);

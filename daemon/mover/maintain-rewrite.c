@@ -60,7 +60,7 @@ static bool is_movable(const struct rewrite *w, const struct index_entry *en)
 {
     const struct run *m = w->m;
     return !en->deleted && en->key_id == 0 && en->length <= LONGEST && en->packed <= LONGEST &&
-           m->started_ns - en->time * NS_PER_S >= m->safety->rewrite_age && en->id.prefix != MANIFEST_PREFIX &&
+           m->started_ns - ns_of_seconds(en->time) >= m->safety->rewrite_age && en->id.prefix != MANIFEST_PREFIX &&
            id_set_has(m->mark.used, &en->id, 0);
 }
 

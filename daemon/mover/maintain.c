@@ -214,7 +214,7 @@ static int count_used(const struct index_entry *en, enum index_standing standing
         w->found++;
     /* Its pack was not there, unless it was written since. */
     if (!en->deleted && is_used(w, en) && !pack_table_find(w->m->packs, en->pack) &&
-        en->time * NS_PER_S < w->m->started_ns - NS_PER_H) {
+        ns_of_seconds(en->time) < w->m->started_ns - NS_PER_H) {
         w->m->missing++;
         repo_note_bad_pack(w->m->r, en->pack);
     }
@@ -304,7 +304,7 @@ static int sweep_one(const struct index_entry *en, enum index_standing standing,
         sum_add(&res->used, en->packed);
         return 0;
     }
-    int64_t time_ns = en->time * NS_PER_S;
+    int64_t time_ns = ns_of_seconds(en->time);
     if (en->deleted) {
         sum_add(&res->waiting, en->packed);
         if (time_ns > res->waiting_since_ns)

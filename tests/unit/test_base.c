@@ -72,6 +72,12 @@ static void times(void **state)
     assert_int_equal(time_parse(&ns, ""), -EINVAL);
     const struct timespec t = ns_timespec(5 * NS_PER_S + 7);
     assert_true(t.tv_sec == 5 && t.tv_nsec == 7 && timespec_ns(t) == 5 * NS_PER_S + 7);
+    /* What others have written: intervals can be added to any of it. */
+    const struct timespec far = {.tv_sec = INT64_MAX, .tv_nsec = 999999999}, old = {.tv_sec = INT64_MIN};
+    assert_true(ns_of_seconds(-3) == -3 * NS_PER_S && ns_of_seconds(INT64_C(1) << 32) == (INT64_C(1) << 32) * NS_PER_S);
+    assert_true(ns_of_seconds(INT64_C(1) << 48) > NS_PER_S << 32 && ns_of_seconds(INT64_MAX) <= INT64_MAX / 2);
+    assert_true(timespec_ns(far) < INT64_MAX - 100 * 365 * NS_PER_DAY && timespec_ns(far) > now_ns());
+    assert_true(timespec_ns(old) < 0 && timespec_ns(old) > INT64_MIN / 2 - NS_PER_S);
     assert_true(mono_ns() >= mono && boot_ns() >= boot && boot_ns() >= mono);
     assert_true(now_ns() > INT64_C(1700000000) * NS_PER_S);
 }
