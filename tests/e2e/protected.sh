@@ -129,7 +129,8 @@ same "the repository has that outcome" "$(recorded "$X")" "PartiallyFailed Faile
 rm "$V/x.img"
 check "it is deleted" ask delete "$X" --wait --force --even-kept --quiet
 ask reload --wait --quiet
-check "and forgotten" ask forget "$V/x.img" --quiet
+# A search has to find that it is gone.
+check "and forgotten" until_true 30 ask forget "$V/x.img" --quiet
 
 # ---- retention never takes the newest ----
 B3=$(good "$V/b.img")
