@@ -256,7 +256,8 @@ static bool set_up(struct s3_http *h, CURL *c, struct s3_exchange *x, struct cur
     SET(HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     SET(NOSIGNAL, 1L);
 #if LIBCURL_VERSION_NUM >= 0x075700
-    SET(QUICK_EXIT, 1L); /* a stop does not wait for a name server */
+    /* A stop does not wait for a name server; the library that is loaded may be older, and does. */
+    h->lib->easy_setopt(c, CURLOPT_QUICK_EXIT, 1L);
 #endif
     SET(FOLLOWLOCATION, 0L);
     SET(PATH_AS_IS, 1L);
