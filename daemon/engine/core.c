@@ -27,6 +27,11 @@ void engine_ids(struct ids *ret)
     *ret = (struct ids){random_stamp, random_alias};
 }
 
+bool engine_is_writing(const struct engine *g)
+{
+    return g->d.in_flight || records_committing(g->records);
+}
+
 void engine_kick(struct engine *g)
 {
     if (g->kicked || g->stopping)

@@ -23,6 +23,7 @@ struct waiter {
     void *arg;
     request_ended_fn *stopped; /* instead of fn, when the engine stops; NULL: the waiting client sees that itself */
     int64_t told_ns;
+    int told_state;
     bool row_changed, part_changed; /* not yet told; part: progress, or one of its operations */
 };
 
@@ -64,7 +65,7 @@ struct engine {
     struct starting *starting;       /* movers whose jobs are being made (mover-jobs.c) */
     struct other_node *others;       /* other-nodes.c */
     bool others_running;
-    sd_event_source *kick, *sweep, *commit;
+    sd_event_source *kick, *sweep, *commit, *soon;
     bool kicked, stopping;
     unsigned units;      /* at most, of the next turn; 0: as many as usual */
     bool jobs_wait;      /* what has changed of jobs is to be recorded */
@@ -73,6 +74,7 @@ struct engine {
     uint64_t prune_turn; /* number of the last turn before a part of them was */
     bool probing;        /* the commit under way is of no turn */
     struct failed_turn failed;
+    int64_t next_ns;  /* CLOCK_MONOTONIC: no turn begins before, but for requests (turn.c); 0: at once */
     int64_t open_ns;  /* CLOCK_MONOTONIC: since when a turn goes on (decide_go_on()); 0: none does */
     int64_t retry_ns; /* CLOCK_MONOTONIC: no turn before, the records cannot be written; 0: none */
     int64_t started_ns, sweep_ns, orphans_ns;
@@ -113,6 +115,8 @@ void engine_look_at_all(struct engine *g);
 void sweep_row(struct engine *g, enum row_kind k, const char *id, const void *was, const void *now);
 /* A turn of decisions, unless one is being written; its commit, and what follows from it. */
 void engine_turn(struct engine *g);
+/* In how many ns the next turn may begin; 0: now. */
+int64_t engine_turn_waits(const struct engine *g);
 /* A turn goes on no longer than this; engine_turn_end() ends it now. */
 #define TURN_GOES_ON_NS (200 * NS_PER_MS)
 void engine_turn_end(struct engine *g);
@@ -149,6 +153,8 @@ void engine_act_early(struct engine *g, struct plan *p);
 void engine_act_undo(struct engine *g, const struct plan *p);
 extern const struct movers_events engine_mover_events;
 /* Somebody waits for the row: told at the end of the turn, or of this iteration of the loop. */
+/* In how many ns one is to be told what waits to be told; INT64_MAX: there is nothing. */
+int64_t waiters_due_ns(const struct engine *g);
 void waiters_note(struct engine *g, const char *id, const char *parent);
 /* What the engine itself waits for with `arg` ends so when it stops. */
 void waiters_on_stop(struct engine *g, const void *arg, request_ended_fn *stopped);

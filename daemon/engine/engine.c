@@ -48,6 +48,9 @@ static void arm(struct engine *g)
         wait = wake - now;
     if (retry < wait)
         wait = retry;
+    const int64_t tell = waiters_due_ns(g);
+    if (tell < wait)
+        wait = tell;
     if (g->open_ns)
         wait = 0;
     /* Not more often than this, whatever a record says. */
@@ -66,6 +69,7 @@ static void set_priority(struct engine *g, int64_t priority)
     sd_event_source_set_priority(g->kick, priority);
     sd_event_source_set_priority(g->commit, priority);
     sd_event_source_set_priority(g->sweep, priority);
+    sd_event_source_set_priority(g->soon, priority);
 }
 
 /* Called before the loop looks for events. */
@@ -87,6 +91,19 @@ static void served(struct engine *g)
     g->waits_ns = 0;
 }
 
+static int on_soon(sd_event_source *s, uint64_t usec, void *arg)
+{
+    (void)s, (void)usec;
+    engine_kick(arg);
+    return 0;
+}
+
+static void turn_soon(struct engine *g, int64_t ns)
+{
+    sd_event_source_set_time_relative(g->soon, (uint64_t)(ns / NS_PER_US + 1));
+    sd_event_source_set_enabled(g->soon, SD_EVENT_ONESHOT);
+}
+
 static int on_kick(sd_event_source *s, void *arg)
 {
     struct engine *g = arg;
@@ -102,12 +119,18 @@ static int on_kick(sd_event_source *s, void *arg)
     }
     /* One part for each turn. Not while a commit is under way: its end is of the same priority, and would wait. */
     const bool writing = engine_is_writing(g), started = !writing && mover_start_part(g);
-    engine_turn(g);
+    const int64_t waits = engine_turn_waits(g);
+    if (waits)
+        turn_soon(g, waits);
+    else
+        engine_turn(g);
     if (started && !engine_is_writing(g))
         engine_kick(g);
     /* What is left or new is for the next turn, so that requests are served in between. */
-    if (!g->retry_ns && !engine_is_writing(g) && (g->failed.probe || decide_is_due(&g->d)))
+    if (!waits && !g->retry_ns && !engine_is_writing(g) && (g->failed.probe || decide_is_due(&g->d)))
         engine_kick(g);
+    if (!g->open_ns && !engine_is_writing(g))
+        waiters_tell(g);
     arm(g);
     return 0;
 }
@@ -311,11 +334,13 @@ int engine_new(struct engine **ret, sd_event *loop, const struct engine_paths *p
         goto fail;
     if (sd_event_add_defer(loop, &g->kick, on_kick, g) < 0 ||
         sd_event_add_io(loop, &g->commit, records_commit_fd(g->records), EPOLLIN, on_commit, g) < 0 ||
-        sd_event_add_time_relative(loop, &g->sweep, CLOCK_MONOTONIC, 0, 100000, on_sweep, g) < 0) {
+        sd_event_add_time_relative(loop, &g->sweep, CLOCK_MONOTONIC, 0, 100000, on_sweep, g) < 0 ||
+        sd_event_add_time_relative(loop, &g->soon, CLOCK_MONOTONIC, 0, 1000, on_soon, g) < 0) {
         rc = err_set(e, ERR_GENERIC, ENOMEM, "the event loop takes no more sources");
         goto fail;
     }
     sd_event_source_set_enabled(g->kick, SD_EVENT_OFF);
+    sd_event_source_set_enabled(g->soon, SD_EVENT_OFF);
     set_priority(g, ENGINE_PRIORITY);
     sd_event_source_set_prepare(g->commit, before_waiting);
     struct schedule_opts so = {
@@ -364,6 +389,7 @@ void engine_free(struct engine *g)
     sd_event_source_disable_unref(g->kick);
     sd_event_source_disable_unref(g->sweep);
     sd_event_source_disable_unref(g->commit);
+    sd_event_source_disable_unref(g->soon);
     while (g->waiters) {
         struct waiter *w = g->waiters;
         g->waiters = w->next;

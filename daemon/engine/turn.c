@@ -12,6 +12,9 @@
  * A request that changes many rows does so in parts, and clients are served in between: the transaction stays open, and
  * is committed as a whole.
  *
+ * While several movers run, what they and the steps report is gathered for some milliseconds before the next turn
+ * begins: it is one commit then. A request does not wait for that.
+ *
  * A turn that has only started movers, which wait for their go, goes on until they are ready or something else is to be
  * written: it is one transaction then, and one commit.
  */
@@ -22,6 +25,10 @@
 #define GOOD_TURNS 4 /* after as many, turns have twice as many units again */
 #define RETRY_S 1    /* until it is tried again whether the records can be written */
 #define RETRY_DEGRADED_S 10
+
+/* What is gathered for one turn: at most as long as this, and the less the fewer movers there are. */
+#define GATHER_MOVER_NS (4 * NS_PER_MS)
+#define GATHER_MAX_NS (20 * NS_PER_MS)
 
 /* ---- after a failure ---- */
 
@@ -99,8 +106,25 @@ static bool prune(struct engine *g)
 
 /* ---- the turn ---- */
 
+static int64_t gather_ns(const struct engine *g)
+{
+    const int64_t movers = movers_count(g->movers);
+    if (movers < 2)
+        return 0;
+    return movers * GATHER_MOVER_NS < GATHER_MAX_NS ? movers * GATHER_MOVER_NS : GATHER_MAX_NS;
+}
+
+int64_t engine_turn_waits(const struct engine *g)
+{
+    if (!g->next_ns || g->open_ns || g->failed.probe || g->retry_ns || requests_wait(&g->d))
+        return 0;
+    const int64_t wait = g->next_ns - mono_ns();
+    return wait > 0 ? wait : 0;
+}
+
 static void finish(struct engine *g, int rc, const struct err *e)
 {
+    g->next_ns = 0;
     if (g->probing) {
         probed(g, rc, e);
     } else if (rc < 0) {
@@ -109,6 +133,7 @@ static void finish(struct engine *g, int rc, const struct err *e)
         succeeded(g);
         engine_act(g, &g->d.plan);
         decide_acted(&g->d);
+        g->next_ns = mono_ns() + gather_ns(g);
     }
     waiters_tell(g);
 }
@@ -207,11 +232,6 @@ static bool probe(struct engine *g)
     records_probe(g->records);
     g->probing = true;
     return true;
-}
-
-bool engine_is_writing(const struct engine *g)
-{
-    return g->d.in_flight || records_committing(g->records);
 }
 
 void engine_turn(struct engine *g)

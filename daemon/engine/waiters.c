@@ -30,19 +30,49 @@ static void tell_of_row(struct engine *g, struct waiter *w)
 {
     CLEANUP(backup_clear) struct backup b = ROW_INIT;
     CLEANUP(operation_clear) struct operation op = ROW_INIT;
-    if (w->kind == ROW_BACKUP && backup_read(&g->d, w->id, &b) == 0)
+    if (w->kind == ROW_BACKUP && backup_read(&g->d, w->id, &b) == 0) {
+        w->told_state = (int)b.state;
         tell(w, engine_backup_json(g, &b, true), backup_state_terminal(b.state));
-    else if (w->kind == ROW_OPERATION && operation_read(&g->d, w->id, &op) == 0)
+    } else if (w->kind == ROW_OPERATION && operation_read(&g->d, w->id, &op) == 0) {
+        w->told_state = (int)op.state;
         tell(w, engine_operation_json(g, &op), op_state_terminal(op.state));
+    }
 }
 
-/* A change of the row itself is told at once, progress and its operations each second. */
+/* A new state is told at once, all else that changes in a row, progress and its operations each second: a backup of
+ * many volumes changes with each of them. */
+#define TELL_EACH_NS (NS_PER_S * 9 / 10)
+
+static bool state_is_new(const struct engine *g, const struct waiter *w)
+{
+    const struct backup *b = w->kind == ROW_BACKUP ? backup_peek(g->records, w->id) : NULL;
+    const struct operation *op = w->kind == ROW_OPERATION ? operation_peek(g->records, w->id) : NULL;
+    return b ? (int)b->state != w->told_state : op ? (int)op->state != w->told_state : true;
+}
+
+static bool tell_is_due(const struct engine *g, const struct waiter *w, int64_t now)
+{
+    if (!w->fn || !(w->row_changed || w->part_changed))
+        return false;
+    return now - w->told_ns >= TELL_EACH_NS || now < w->told_ns || (w->row_changed && state_is_new(g, w));
+}
+
+int64_t waiters_due_ns(const struct engine *g)
+{
+    const int64_t now = now_ns();
+    int64_t due = INT64_MAX;
+    for (const struct waiter *w = g->waiters; w; w = w->next)
+        if (w->fn && (w->row_changed || w->part_changed) && w->told_ns + TELL_EACH_NS - now < due)
+            due = w->told_ns + TELL_EACH_NS - now;
+    return due > 0 ? due : 0;
+}
+
 static void tell_those_due(struct engine *g)
 {
     const int64_t now = now_ns();
     g->telling++;
     for (struct waiter *w = g->waiters; w; w = w->next) {
-        if (!w->fn || !(w->row_changed || (w->part_changed && now - w->told_ns >= NS_PER_S * 9 / 10)))
+        if (!tell_is_due(g, w, now))
             continue;
         w->told_ns = now;
         w->row_changed = w->part_changed = false;
@@ -66,7 +96,8 @@ static bool note(struct engine *g, const char *id, const char *parent, bool prog
 
 void waiters_progress(struct engine *g, const struct operation *op)
 {
-    if (note(g, op->id, op->parent, true))
+    /* What is being written is not told before it is durable. */
+    if (note(g, op->id, op->parent, true) && !g->open_ns && !engine_is_writing(g))
         tell_those_due(g);
 }
 
@@ -81,7 +112,7 @@ void waiters_remind(struct engine *g)
 {
     const int64_t now = now_ns();
     for (struct waiter *w = g->waiters; w; w = w->next)
-        w->row_changed |= now - w->told_ns >= REMIND_S * NS_PER_S;
+        w->part_changed |= now - w->told_ns >= REMIND_S * NS_PER_S;
 }
 
 void waiters_tell(struct engine *g)
@@ -118,6 +149,7 @@ int engine_wait(struct engine *g, const char *id, engine_wait_fn *fn, void *arg,
         w->fn = fn;
         w->arg = arg;
         w->told_ns = now_ns();
+        w->told_state = kind == ROW_BACKUP ? (int)b.state : (int)op.state;
         w->next = g->waiters;
         g->waiters = w;
     }
