@@ -307,7 +307,7 @@ check-asan:
 	    T='$(patsubst $(BUILD)/%,$(BUILD)-asan/%,$(ASAN_TESTS))'
 
 TSAN_TESTS := pool hash reader reader_faults target blob item indexset repo repo_deaths backup backup_faults \
-              parser step records_commit records_faults records_recovery
+              parser step fetch_ahead records_commit records_faults records_recovery
 check-tsan:
 	+@$(MAKE) --no-print-directory BUILD=$(BUILD)-tsan SAN=thread OPT=-O1 run-sanitized \
 	    T='$(TSAN_TESTS:%=$(BUILD)-tsan/tests/unit/test_%)'
@@ -338,6 +338,12 @@ bench-scaling: all $(PERF) $(BUILD)/tests/tools/make_index $(BUILD)/tests/tools/
 bench-changed: all
 	@perf/deps.sh
 	@BUILD=$(BUILD) perf/changed.sh
+
+# To and from object storage, beside stock Kopia and rclone.
+.PHONY: bench-s3
+bench-s3: all $(BUILD)/perf/s3_sink
+	@perf/deps.sh
+	@BUILD=$(BUILD) perf/s3.sh
 
 # What an operation costs the daemon, from 10 to 10,000 volumes, with movers that answer at once.
 .PHONY: bench-scale
@@ -449,6 +455,7 @@ Measure
   make bench              benchmarks beside peers: KOPIA=/path SIZE=1024 RUNS=3 QUICK=1 (perf/README.md)
   make bench-scaling      time and memory by size of volume and repository, and by workers
   make bench-changed      incremental backups against full reads: PLACES="10 100 1000" SIZE=1024 RUNS=3
+  make bench-s3           to and from object storage, beside Kopia and rclone: KOPIA=/path DELAYS="0 50" RUNS=3
   make bench-scale        CPU time, commits, memory and `status` of the daemon by number of volumes: VOLUMES="10 100"
   make bench-instructions instructions per byte of the kernels against the kept numbers; ACCEPT=1 keeps new ones
 

@@ -5,7 +5,7 @@
 set -u
 [ "${INSTALL:-yes}" = yes ] || exit 0
 missing=()
-for p in fio jq bc time e2fsprogs zstd restic borgbackup casync; do
+for p in fio jq bc time e2fsprogs zstd restic borgbackup casync rclone curl; do
     dpkg-query -W -f '${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || missing+=("$p")
 done
 [ ${#missing[@]} -eq 0 ] && exit 0

@@ -6,10 +6,10 @@
 
 #define GROUP_GAP (16u << 10) /* gap that is cheaper to read than to skip */
 
-size_t fetch_group(const struct fetch_item *items, size_t n, uint64_t *from, uint64_t *to)
+size_t fetch_group(const struct fetch_item *items, size_t n, uint64_t most, uint64_t *from, uint64_t *to)
 {
     const struct index_entry *first = &items[0].entry;
-    const uint64_t limit = (uint64_t)first->offset + FETCH_GROUP_BYTES;
+    const uint64_t limit = (uint64_t)first->offset + most;
     *from = first->offset;
     *to = *from + first->packed;
     size_t len = 1;

@@ -46,13 +46,14 @@ struct fetch_sink {
     uint64_t usual_len;
 };
 
-/* Small neighbours are read with one request of up to this, which stays in the cache. */
+/* Small neighbours are read with one request of up to this, which stays in the cache; where requests wait for a
+ * network, of up to fetch_ahead_bytes(). */
 #define FETCH_GROUP_BYTES (256u << 10)
 
 /* How many of the n items (at least one) are read with one request: neighbours in one pack. *from and *to: the bytes
- * of it, which for more than one item are at most FETCH_GROUP_BYTES and have all of each item in them. Places come from
+ * of it, which for more than one item are at most `most` and have all of each item in them. Places come from
  * the repository: they may overlap, be of any length and in any order. Pure. */
-size_t fetch_group(const struct fetch_item *items, size_t n, uint64_t *from, uint64_t *to);
+size_t fetch_group(const struct fetch_item *items, size_t n, uint64_t most, uint64_t *from, uint64_t *to);
 
 struct fetcher;
 
@@ -65,7 +66,18 @@ struct fetch_stats {
  * ended gets the next one immediately. */
 unsigned fetch_batch(struct repo *r, unsigned buffers);
 
-int fetcher_new(struct fetcher **ret, struct repo *r, unsigned workers, unsigned batch, const struct fetch_sink *sink,
+/* Bytes of one read ahead where contents have usual_len bytes at most, each in memory of its own (fetcher_new()). */
+uint64_t fetch_ahead_bytes(struct repo *r, uint64_t usual_len);
+/* How many reads ahead fit into `spare` bytes for each of the workers; 0 where blobs are files, which the kernel
+ * reads ahead. */
+unsigned fetch_ahead_reads(struct repo *r, uint64_t usual_len, uint64_t spare);
+
+struct fetch_plan {
+    unsigned workers;
+    unsigned batch; /* fetch_batch() */
+    unsigned ahead; /* of each worker, fetch_ahead_reads() */
+};
+int fetcher_new(struct fetcher **ret, struct repo *r, const struct fetch_plan *p, const struct fetch_sink *sink,
                 struct mover_cancel *cancel, struct err *e);
 /* Stops without waiting for what is queued. NULL allowed. */
 void fetcher_free(struct fetcher *f);

@@ -681,7 +681,7 @@ static int read_back(struct restore *r, const struct object_id *obj, const struc
 /* ---- the whole ---- */
 
 /* Buffers of a worker: one for each lane of the hash and some in flight, within the budget. */
-static int plan_memory(struct restore *r, uint64_t memory, unsigned *workers, struct err *e)
+static int plan_memory(struct restore *r, uint64_t memory, struct fetch_plan *p, struct err *e)
 {
     struct splitter sp = {.max = 8u << 20};
     splitter_by_name(&sp, repo_format(r->repo)->splitter);
@@ -692,7 +692,7 @@ static int plan_memory(struct restore *r, uint64_t memory, unsigned *workers, st
      * to expand, but compressed contents are shorter). */
     const unsigned scratch = repo_reads_in_pieces(r->repo) ? 1 : 2;
     const uint64_t per_worker = scratch * (uint64_t)r->max_len + (1u << 20);
-    unsigned n = *workers ? *workers : (unsigned)sysconf(_SC_NPROCESSORS_ONLN);
+    unsigned n = p->workers ? p->workers : (unsigned)sysconf(_SC_NPROCESSORS_ONLN);
     unsigned lanes = hasher_lanes(sealer_hasher(repo_sealer(r->repo)));
     /* One worker less costs more than idle lanes. */
     unsigned few = lanes + 1 < BUFFERS_FEW ? lanes + 1 : BUFFERS_FEW;
@@ -711,7 +711,11 @@ static int plan_memory(struct restore *r, uint64_t memory, unsigned *workers, st
         err_hint(e, "use --memory %lluMiB or more", mib);
         return -ENOMEM;
     }
-    *workers = n;
+    p->workers = n;
+    p->batch = fetch_batch(r->repo, r->buffers - 1);
+    /* What is compared first is read one by one. */
+    if (!target_is_compared(r))
+        p->ahead = fetch_ahead_reads(r->repo, r->max_len, need < memory ? (memory - need) / n : 0);
     return 0;
 }
 
@@ -773,8 +777,8 @@ static int restore_to(struct repo *repo, const struct object_id *obj, uint64_t s
         log_info("the restore to %s resumes at %llu of %llu bytes; what is below is compared with the target",
                  place->name, (unsigned long long)r.check_below, (unsigned long long)r.to);
     }
-    unsigned workers = o->limits.workers;
-    int rc = plan_memory(&r, memory, &workers, e);
+    struct fetch_plan plan = {.workers = o->limits.workers};
+    int rc = plan_memory(&r, memory, &plan, e);
     if (rc < 0)
         return rc;
     const struct target_opts to = {
@@ -810,8 +814,7 @@ static int restore_to(struct repo *repo, const struct object_id *obj, uint64_t s
         .usual_len = r.max_len,
     };
     CLEANUP(fetcher_freep) struct fetcher *f = NULL;
-    unsigned batch = fetch_batch(repo, r.buffers - 1);
-    rc = fetcher_new(&f, repo, workers, batch, &sink, o->cancel, e);
+    rc = fetcher_new(&f, repo, &plan, &sink, o->cancel, e);
     uint64_t length = 0;
     if (rc >= 0)
         rc = parts_walk(&r, obj, f, &length, e);

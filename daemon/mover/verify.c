@@ -779,13 +779,9 @@ static void verify_clear(struct verify *v)
     pthread_mutex_destroy(&v->lock);
 }
 
-struct plan {
-    unsigned workers, batch;
-};
-
 /* Returns what is left beside the buffers of the workers: for their readers, for documents, and for contents that are
  * longer than usual, of which one is read at a time. */
-static uint64_t plan_memory(const struct verify *v, uint64_t memory, struct plan *p)
+static uint64_t plan_memory(const struct verify *v, uint64_t memory, struct fetch_plan *p)
 {
     /* The reader's scratch, as in a restore. */
     const unsigned scratch = repo_reads_in_pieces(v->repo) ? 1 : 2;
@@ -798,15 +794,18 @@ static uint64_t plan_memory(const struct verify *v, uint64_t memory, struct plan
         workers--;
     while (batch > 1 && fixed + workers * (reader + batch * (uint64_t)v->max_len) > memory)
         batch--;
-    *p = (struct plan){workers, batch};
-    return memory - BASE_MEMORY - workers * ((1u << 20) + batch * (uint64_t)v->max_len);
+    const uint64_t need = fixed + workers * (reader + batch * (uint64_t)v->max_len);
+    const unsigned ahead = fetch_ahead_reads(v->repo, v->max_len, need < memory ? (memory - need) / workers : 0);
+    *p = (struct fetch_plan){workers, batch, ahead};
+    return memory - BASE_MEMORY - workers * ((1u << 20) + batch * (uint64_t)v->max_len) -
+           (uint64_t)workers * ahead * fetch_ahead_bytes(v->repo, v->max_len);
 }
 
 /* A content or nested directories that did not fit: with how much memory they do. */
 static int hint_memory(const struct verify *v, uint64_t memory, int rc, struct err *e)
 {
     const uint64_t need = repo_refused(v->repo);
-    struct plan p;
+    struct fetch_plan p;
     if (rc >= 0 || !need || e->cls != ERR_MEMORY)
         return rc;
     while (plan_memory(v, memory, &p) < need)
@@ -831,7 +830,7 @@ static int verify_open(struct verify *v, uint64_t memory, struct err *e)
         rc = id_set_new(&v->damaged, dir, 0, e);
     if (rc < 0)
         return rc;
-    struct plan p;
+    struct fetch_plan p;
     const uint64_t rest = plan_memory(v, memory, &p);
     v->batch = p.batch;
     repo_memory(v->repo, rest);
@@ -842,7 +841,7 @@ static int verify_open(struct verify *v, uint64_t memory, struct err *e)
                                     .failed = worker_failed,
                                     .arg = v,
                                     .usual_len = v->max_len};
-    return fetcher_new(&v->fetcher, v->repo, p.workers, p.batch, &sink, v->o->cancel, e);
+    return fetcher_new(&v->fetcher, v->repo, &p, &sink, v->o->cancel, e);
 }
 
 int verify_run(struct repo *r, char (*ids)[33], size_t n, const struct verify_opts *o, struct verify_result *ret,
