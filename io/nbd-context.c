@@ -64,7 +64,7 @@ static int ask(const struct nbd_lib *lib, struct nbd_handle *h, struct walk *w, 
     if (lib->aio_block_status(h, w->end - from, from, (nbd_extent_callback){.callback = on_extents, .user_data = w},
                               (nbd_completion_callback){.callback = on_end, .user_data = w}, 0) < 0)
         return err_plain(e, ERR_SOURCE, EPROTO, "cannot ask for the extents of %s: %s", name, lib->get_error());
-    int rc = nbd_drive_until(lib, h, has_ended, w, name, e);
+    int rc = nbd_drive_until(lib, h, has_ended, w, NULL, name, e);
     if (rc < 0 || w->stopped)
         return rc < 0 ? rc : w->stopped;
     if (w->error)
@@ -85,9 +85,9 @@ int nbd_each_flagged(const struct nbd_uri *u, const char *context, uint32_t mask
     char name[NBD_URI_MAX];
     int fd;
     nbd_uri_text(u, name);
-    int rc = lib ? nbd_dial(u, &fd, e) : -ENOTSUP;
+    int rc = lib ? nbd_dial(u, &fd, NULL, e) : -ENOTSUP;
     if (rc == 0)
-        rc = nbd_handshake(lib, &h, fd, u, context, name, e);
+        rc = nbd_handshake(lib, &h, fd, u, context, NULL, name, e);
     if (rc < 0)
         return rc;
     rc = nbd_facts_of(lib, h, name, &facts, e);

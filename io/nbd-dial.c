@@ -11,6 +11,9 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -20,6 +23,7 @@
 #define PAYLOAD ((uint32_t)1 << 20 << 4)
 #define UNIT 4096u
 #define POLL_MS 1000
+#define NAME_POLL_MS 200
 
 static int dial_error(const char *name, int sys, struct err *e)
 {
@@ -34,26 +38,36 @@ static int dial_error(const char *name, int sys, struct err *e)
     return -sys;
 }
 
+static bool is_stopped(const _Atomic bool *stop)
+{
+    return stop && atomic_load(stop);
+}
+
+static int stopped(const char *name, struct err *e)
+{
+    return err_set(e, ERR_INTERRUPTED, ECANCELED, "interrupted while connecting to the NBD server of %s", name);
+}
+
 /* 0, or the error; the socket is non-blocking. */
-static int connect_within(int fd, const struct sockaddr *a, socklen_t len, int64_t deadline)
+static int connect_within(int fd, const struct sockaddr *a, socklen_t len, int64_t deadline, const _Atomic bool *stop)
 {
     if (connect(fd, a, len) == 0)
         return 0;
     if (errno != EINPROGRESS && errno != EINTR)
         return errno;
     for (;;) {
-        const int64_t left = deadline - mono_ns();
+        const int64_t left = (deadline - mono_ns()) / NS_PER_MS;
         struct pollfd p = {.fd = fd, .events = POLLOUT};
         int sys = 0;
         socklen_t n = sizeof sys;
-        if (left <= 0)
-            return ETIMEDOUT;
-        if (poll(&p, 1, (int)(left / NS_PER_MS) + 1) > 0)
+        if (left < 0 || is_stopped(stop))
+            return left < 0 ? ETIMEDOUT : ECANCELED;
+        if (poll(&p, 1, left < POLL_MS ? (int)left + 1 : POLL_MS) > 0)
             return getsockopt(fd, SOL_SOCKET, SO_ERROR, &sys, &n) < 0 ? errno : sys;
     }
 }
 
-static int dial_unix(const struct nbd_uri *u, int64_t deadline, int *fd)
+static int dial_unix(const struct nbd_uri *u, int64_t deadline, const _Atomic bool *stop, int *fd)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     CLEANUP_CLOSE int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -62,19 +76,110 @@ static int dial_unix(const struct nbd_uri *u, int64_t deadline, int *fd)
     snprintf(a.sun_path, sizeof a.sun_path, "%s", u->socket);
     /* EAGAIN: its queue is full, as of a server that is stopped. */
     int sys;
-    while ((sys = connect_within(s, (struct sockaddr *)&a, sizeof a, deadline)) == EAGAIN && mono_ns() < deadline)
+    while ((sys = connect_within(s, (struct sockaddr *)&a, sizeof a, deadline, stop)) == EAGAIN &&
+           mono_ns() < deadline && !is_stopped(stop))
         usleep(50000);
     if (sys == 0)
         *fd = take_fd(&s);
     return sys == EAGAIN ? ETIMEDOUT : sys;
 }
 
-static int dial_tcp(const struct nbd_uri *u, const char *name, int64_t deadline, int *fd, struct err *e)
+/* A look-up of a name, which cannot be ended: its thread may outlive the one that asks. */
+struct lookup {
+    char host[sizeof((struct nbd_uri *)0)->host], port[sizeof((struct nbd_uri *)0)->port];
+    pthread_mutex_t mu;
+    pthread_cond_t cv;
+    /* Under mu. */
+    bool done, left; /* left: nobody waits for it */
+    int rc, sys;
+    struct addrinfo *found;
+};
+
+static void lookup_free(struct lookup *x)
 {
+    if (x->found)
+        freeaddrinfo(x->found);
+    pthread_cond_destroy(&x->cv);
+    pthread_mutex_destroy(&x->mu);
+    free(x);
+}
+
+static void *lookup_main(void *arg)
+{
+    struct lookup *x = arg;
     const struct addrinfo want = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_ADDRCONFIG};
     struct addrinfo *found = NULL;
+    const int rc = getaddrinfo(x->host, x->port, &want, &found), sys = errno;
+    pthread_mutex_lock(&x->mu);
+    x->rc = rc;
+    x->sys = sys;
+    x->found = rc == 0 ? found : NULL;
+    x->done = true;
+    const bool left = x->left;
+    pthread_cond_signal(&x->cv);
+    pthread_mutex_unlock(&x->mu);
+    if (left)
+        lookup_free(x);
+    return NULL;
+}
+
+/* As getaddrinfo(3); -ECANCELED if it was stopped, -errno if there is no thread. */
+static int lookup(const struct nbd_uri *u, const _Atomic bool *stop, struct addrinfo **found)
+{
+    struct lookup *x = calloc(1, sizeof *x);
+    pthread_attr_t detached;
+    pthread_t thread;
+    sigset_t all, old;
+    if (!x)
+        return -ENOMEM;
+    memcpy(x->host, u->host, sizeof x->host);
+    memcpy(x->port, u->port, sizeof x->port);
+    pthread_mutex_init(&x->mu, NULL);
+    pthread_cond_init(&x->cv, NULL);
+    pthread_attr_init(&detached);
+    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int rc = pthread_create(&thread, &detached, lookup_main, x);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    pthread_attr_destroy(&detached);
+    if (rc != 0) {
+        lookup_free(x);
+        return -rc;
+    }
+    pthread_mutex_lock(&x->mu);
+    while (!x->done && !is_stopped(stop)) {
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += NAME_POLL_MS * NS_PER_MS;
+        if (until.tv_nsec >= NS_PER_S) {
+            until.tv_sec++;
+            until.tv_nsec -= NS_PER_S;
+        }
+        pthread_cond_timedwait(&x->cv, &x->mu, &until);
+    }
+    x->left = true;
+    const bool done = x->done;
+    const int sys = x->sys;
+    rc = done ? x->rc : -ECANCELED;
+    *found = done ? take_ptr(&x->found) : NULL;
+    pthread_mutex_unlock(&x->mu);
+    if (done)
+        lookup_free(x);
+    errno = sys;
+    return rc;
+}
+
+static int dial_tcp(const struct nbd_uri *u, const char *name, int64_t deadline, const _Atomic bool *stop, int *fd,
+                    struct err *e)
+{
+    struct addrinfo *found = NULL;
     int sys = ENOENT;
-    const int rc = getaddrinfo(u->host, u->port, &want, &found);
+    const int rc = lookup(u, stop, &found);
+    if (rc == -ECANCELED)
+        return stopped(name, e);
+    if (rc == -ENOMEM || rc == -EAGAIN)
+        return err_set(e, ERR_GENERIC, -rc, "cannot start a thread for %s", name);
     if (rc != 0) {
         err_plain(e, ERR_SOURCE, EHOSTUNREACH, "cannot find the host of %s: %s", name,
                   rc == EAI_SYSTEM ? strerror(errno) : gai_strerror(rc));
@@ -83,26 +188,28 @@ static int dial_tcp(const struct nbd_uri *u, const char *name, int64_t deadline,
     for (const struct addrinfo *a = found; a && *fd < 0; a = a->ai_next) {
         CLEANUP_CLOSE int s = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         const int one = 1;
-        sys = s < 0 ? errno : connect_within(s, a->ai_addr, a->ai_addrlen, deadline);
+        sys = s < 0 ? errno : connect_within(s, a->ai_addr, a->ai_addrlen, deadline, stop);
         if (sys)
             continue;
         setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
         *fd = take_fd(&s);
     }
     freeaddrinfo(found);
-    return *fd >= 0 ? 0 : dial_error(name, sys, e);
+    return *fd >= 0 ? 0 : sys == ECANCELED ? stopped(name, e) : dial_error(name, sys, e);
 }
 
-int nbd_dial(const struct nbd_uri *u, int *fd, struct err *e)
+int nbd_dial(const struct nbd_uri *u, int *fd, const _Atomic bool *stop, struct err *e)
 {
     const int64_t deadline = mono_ns() + NBD_HANDSHAKE_S * NS_PER_S;
     char name[NBD_URI_MAX];
     nbd_uri_text(u, name);
     *fd = -1;
     if (!u->socket[0])
-        return dial_tcp(u, name, deadline, fd, e);
-    const int sys = dial_unix(u, deadline, fd);
-    return sys ? dial_error(name, sys, e) : 0;
+        return dial_tcp(u, name, deadline, stop, fd, e);
+    const int sys = dial_unix(u, deadline, stop, fd);
+    return sys == ECANCELED || (sys == ETIMEDOUT && is_stopped(stop)) ? stopped(name, e)
+           : sys                                                      ? dial_error(name, sys, e)
+                                                                      : 0;
 }
 
 /* ---- negotiation ---- */
@@ -139,13 +246,15 @@ static int handshake_error(const struct nbd_lib *lib, const char *name, struct e
     return err_plain(e, ERR_SOURCE, EPROTO, "the NBD server of %s does not open it: %s", name, text);
 }
 
-int nbd_drive_until(const struct nbd_lib *lib, struct nbd_handle *h, bool (*done)(void *), void *arg, const char *name,
-                    struct err *e)
+int nbd_drive_until(const struct nbd_lib *lib, struct nbd_handle *h, bool (*done)(void *), void *arg,
+                    const _Atomic bool *stop, const char *name, struct err *e)
 {
     const int64_t deadline = mono_ns() + NBD_HANDSHAKE_S * NS_PER_S;
     while (!done(arg)) {
         if (nbd_drive(lib, h, -1, POLL_MS) < 0 && !done(arg))
             return handshake_error(lib, name, e);
+        if (is_stopped(stop))
+            return stopped(name, e);
         if (mono_ns() > deadline)
             return err_plain(e, ERR_SOURCE, ETIMEDOUT, "the NBD server of %s has not answered for %d s", name,
                              NBD_HANDSHAKE_S);
@@ -165,7 +274,7 @@ static bool is_negotiated(void *arg)
 }
 
 int nbd_handshake(const struct nbd_lib *lib, struct nbd_handle **ret, int fd, const struct nbd_uri *u,
-                  const char *context, const char *name, struct err *e)
+                  const char *context, const _Atomic bool *stop, const char *name, struct err *e)
 {
     struct nbd_handle *h = lib->create();
     if (!h) {
@@ -187,7 +296,7 @@ int nbd_handshake(const struct nbd_lib *lib, struct nbd_handle **ret, int fd, co
     }
     struct negotiation n = {lib, h};
     if (rc == 0)
-        rc = nbd_drive_until(lib, h, is_negotiated, &n, name, e);
+        rc = nbd_drive_until(lib, h, is_negotiated, &n, stop, name, e);
     if (rc == 0 && !opt && lib->aio_is_ready(h) <= 0)
         rc = err_plain(e, ERR_SOURCE, EPROTO, "the NBD server of %s has not opened it", name);
     if (rc < 0)
@@ -220,6 +329,8 @@ int nbd_facts_of(const struct nbd_lib *lib, struct nbd_handle *h, const char *na
         .max_block = (uint32_t)most - (uint32_t)most % unit,
         .read_only = lib->is_read_only(h) != 0,
         .allocation = lib->can_meta_context(h, LIBNBD_CONTEXT_BASE_ALLOCATION) > 0,
+        .flush = lib->can_flush(h) > 0,
+        .zero = lib->can_zero(h) > 0,
     };
     return 0;
 }
@@ -273,8 +384,8 @@ static int open_question(const struct nbd_lib **lib, struct nbd_handle **h, cons
     int fd;
     if (!(*lib = nbd_lib(e)))
         return -ENOTSUP;
-    int rc = nbd_dial(u, &fd, e);
-    return rc < 0 ? rc : nbd_handshake(*lib, h, fd, u, NULL, name, e);
+    int rc = nbd_dial(u, &fd, NULL, e);
+    return rc < 0 ? rc : nbd_handshake(*lib, h, fd, u, NULL, NULL, name, e);
 }
 
 /* Servers log a connection that ends without a word. */
@@ -299,7 +410,7 @@ int nbd_each_export(const struct nbd_uri *u, nbd_export_fn *fn, void *arg, struc
                           (nbd_completion_callback){.callback = question_ended, .user_data = &x}) < 0)
         rc = handshake_error(lib, name, e);
     if (rc == 0)
-        rc = nbd_drive_until(lib, h, has_ended, &x, name, e);
+        rc = nbd_drive_until(lib, h, has_ended, &x, NULL, name, e);
     close_question(lib, h);
     if (rc == 0 && x.error)
         rc = x.error == -ENOMEM
@@ -331,7 +442,7 @@ int nbd_export_facts(const struct nbd_uri *u, struct nbd_facts *ret, struct err 
          lib->aio_opt_info(h, (nbd_completion_callback){.callback = question_ended, .user_data = &x}) < 0))
         rc = handshake_error(lib, name, e);
     else if (lib->aio_is_negotiating(h) > 0 || !x.ended)
-        rc = lib->aio_is_ready(h) > 0 ? 0 : nbd_drive_until(lib, h, has_ended, &x, name, e);
+        rc = lib->aio_is_ready(h) > 0 ? 0 : nbd_drive_until(lib, h, has_ended, &x, NULL, name, e);
     if (rc == 0 && x.error == ENOENT)
         rc = err_plain(e, ERR_NOT_FOUND, ENOENT, "the NBD server has no export %s", name);
     else if (rc == 0 && x.error)

@@ -25,6 +25,8 @@
     X(get_size)                                                                                                        \
     X(get_block_size)                                                                                                  \
     X(is_read_only)                                                                                                    \
+    X(can_flush)                                                                                                       \
+    X(can_zero)                                                                                                        \
     X(can_meta_context)                                                                                                \
     X(get_structured_replies_negotiated)                                                                               \
     X(aio_connect_socket)                                                                                              \
@@ -33,6 +35,9 @@
     X(aio_opt_info)                                                                                                    \
     X(aio_pread_structured)                                                                                            \
     X(aio_block_status)                                                                                                \
+    X(aio_pwrite)                                                                                                      \
+    X(aio_zero)                                                                                                        \
+    X(aio_flush)                                                                                                       \
     X(aio_get_fd)                                                                                                      \
     X(aio_get_direction)                                                                                               \
     X(aio_notify_read)                                                                                                 \

@@ -9,6 +9,7 @@
 #include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,6 +18,7 @@
 #define EXTENT_SPAN ((uint64_t)1 << 30) /* asked for at once */
 #define EXTENTS_MAX 65536u
 #define POLL_MS 1000
+#define STOP_NS (3 * NS_PER_S) /* from a cancel until requests are given up */
 /* extents=no: QEMU before 8.2 reads what a guest has overwritten from the wrong place if a read of a snapshot reaches
  * from there into what was not (hbitmap_status()). Its clusters there are this long, or longer. */
 #define CLUSTER 65536u
@@ -28,6 +30,8 @@ struct nbd_link {
     char name[NBD_URI_MAX];
     int wake; /* eventfd: something was submitted, or the thread is to end */
     int64_t stall_ns;
+    bool target;
+    const _Atomic bool *stopped; /* NULL: no cancel */
     pthread_t thread;
     bool started;
     bool one_cluster; /* no read goes beyond a multiple of max_block */
@@ -36,12 +40,15 @@ struct nbd_link {
     pthread_cond_t cv;
     /* Under mu. */
     struct nbd_read *todo, **todo_tail;
+    struct nbd_order *orders, **orders_tail;
     struct map_request *map_todo;
     bool stop;
     struct err dead; /* cls ERR_NONE: none */
 
     /* The thread only. */
-    struct nbd_read *flying; /* submitted to libnbd, in no order */
+    struct nbd_read *flying;  /* submitted to libnbd, in no order */
+    struct nbd_order *obeyed; /* likewise */
+    int64_t stopped_ns;       /* when the cancel was seen, 0: not */
     struct map_request *map_flying;
     int64_t moved_ns; /* when something was answered, or first asked for */
 
@@ -75,8 +82,14 @@ __attribute__((format(printf, 3, 4))) static void link_fail(struct nbd_link *l, 
     vsnprintf(why, sizeof why, fmt, ap);
     va_end(ap);
     pthread_mutex_lock(&l->mu);
-    if (l->dead.cls == ERR_NONE)
+    if (l->dead.cls == ERR_NONE && l->target && sys == ECANCELED) {
+        err_plain(&l->dead, ERR_INTERRUPTED, sys, "interrupted: NBD export %s: %s", l->name, why);
+    } else if (l->dead.cls == ERR_NONE && l->target) {
+        err_plain(&l->dead, ERR_TARGET, ESHUTDOWN, "NBD export %s cannot be written any more: %s", l->name, why);
+        err_hint(&l->dead, "it is incomplete; when its server is back, the same command resumes");
+    } else if (l->dead.cls == ERR_NONE) {
         err_plain(&l->dead, ERR_SOURCE, sys, "NBD export %s cannot be read any more: %s", l->name, why);
+    }
     pthread_mutex_unlock(&l->mu);
 }
 
@@ -111,6 +124,12 @@ void nbd_link_abort(struct nbd_link *l)
 {
     link_fail(l, ECANCELED, "reading was ended");
     link_wake(l);
+}
+
+/* Nothing is being waited for. */
+static bool is_idle(const struct nbd_link *l)
+{
+    return !l->flying && !l->obeyed && !l->map_flying;
 }
 
 /* ---- reads ---- */
@@ -190,7 +209,7 @@ static void read_begin(struct nbd_link *l, struct nbd_read *q)
 {
     q->n_got = 0;
     q->broken = false;
-    if (!l->flying && !l->map_flying)
+    if (is_idle(l))
         l->moved_ns = mono_ns();
     q->next = l->flying;
     l->flying = q;
@@ -229,15 +248,32 @@ struct waiter {
     bool done;
     int64_t res;
 };
+#define WAITER                                                                                                         \
+    {                                                                                                                  \
+        .mu = PTHREAD_MUTEX_INITIALIZER, .cv = PTHREAD_COND_INITIALIZER                                                \
+    }
 
-static void waited_for(struct nbd_read *q, int64_t res)
+static void waiter_end(struct waiter *w, int64_t res)
 {
-    struct waiter *w = q->arg;
     pthread_mutex_lock(&w->mu);
     w->res = res;
     w->done = true;
     pthread_cond_signal(&w->cv);
     pthread_mutex_unlock(&w->mu);
+}
+
+static int64_t waiter_wait(struct waiter *w)
+{
+    pthread_mutex_lock(&w->mu);
+    while (!w->done)
+        pthread_cond_wait(&w->cv, &w->mu);
+    pthread_mutex_unlock(&w->mu);
+    return w->res;
+}
+
+static void waited_for(struct nbd_read *q, int64_t res)
+{
+    waiter_end(q->arg, res);
 }
 
 int64_t nbd_link_pread(struct nbd_link *l, void *buf, size_t len, uint64_t pos)
@@ -248,18 +284,91 @@ int64_t nbd_link_pread(struct nbd_link *l, void *buf, size_t len, uint64_t pos)
         len = (size_t)(l->facts.size - pos);
     for (size_t at = 0; at < len;) {
         const size_t n = nbd_link_fit(l, pos + at, len - at);
-        struct waiter w = {.mu = PTHREAD_MUTEX_INITIALIZER, .cv = PTHREAD_COND_INITIALIZER};
+        struct waiter w = WAITER;
         struct nbd_read q = {.buf = (uint8_t *)buf + at, .len = n, .pos = pos + at, .done = waited_for, .arg = &w};
         nbd_link_read(l, &q);
-        pthread_mutex_lock(&w.mu);
-        while (!w.done)
-            pthread_cond_wait(&w.cv, &w.mu);
-        pthread_mutex_unlock(&w.mu);
-        if (w.res < 0)
-            return w.res;
+        const int64_t res = waiter_wait(&w);
+        if (res < 0)
+            return res;
         at += n;
     }
     return (int64_t)len;
+}
+
+/* ---- changes ---- */
+
+static int order_completed(void *arg, int *error)
+{
+    struct nbd_order *q = arg;
+    struct nbd_link *l = q->link;
+    l->moved_ns = mono_ns();
+    if (*error == ENOTCONN) /* libnbd's, of a lost connection: the end of the thread completes it */
+        return 1;
+    if (*error == ESHUTDOWN) {
+        link_fail(l, *error, "the server is being shut down");
+        return 1;
+    }
+    struct nbd_order **at = &l->obeyed;
+    while (*at && *at != q)
+        at = &(*at)->next;
+    if (!*at)
+        return 1; /* the end of the thread completes it */
+    *at = q->next;
+    q->done(q, -*error);
+    return 1;
+}
+
+static void order_begin(struct nbd_link *l, struct nbd_order *q)
+{
+    const nbd_completion_callback end = {.callback = order_completed, .user_data = q};
+    int64_t rc = -1;
+    if (is_idle(l))
+        l->moved_ns = mono_ns();
+    q->next = l->obeyed;
+    l->obeyed = q;
+    switch (q->act) {
+    case NBD_WRITE:
+        rc = l->lib->aio_pwrite(l->h, q->buf, (size_t)q->len, q->pos, end, 0);
+        break;
+    case NBD_ZERO: /* without NO_HOLE: what is thin stays thin */
+        rc = l->lib->aio_zero(l->h, q->len, q->pos, end, 0);
+        break;
+    case NBD_FLUSH:
+        rc = l->lib->aio_flush(l->h, end, 0);
+        break;
+    }
+    if (rc < 0)
+        link_fail(l, EPROTO, "%s", l->lib->get_error());
+}
+
+void nbd_link_order(struct nbd_link *l, struct nbd_order *q)
+{
+    q->link = l;
+    q->next = NULL;
+    pthread_mutex_lock(&l->mu);
+    const bool over = l->dead.cls != ERR_NONE || l->stop;
+    if (!over) {
+        *l->orders_tail = q;
+        l->orders_tail = &q->next;
+    }
+    pthread_mutex_unlock(&l->mu);
+    if (over)
+        q->done(q, -ESHUTDOWN);
+    else
+        link_wake(l);
+}
+
+static void obeyed(struct nbd_order *q, int res)
+{
+    waiter_end(q->arg, res);
+}
+
+int nbd_link_obey(struct nbd_link *l, enum nbd_act act, const void *buf, uint64_t len, uint64_t pos)
+{
+    struct waiter w = WAITER;
+    struct nbd_order q = {.act = act, .buf = buf, .pos = pos, .len = len, .done = obeyed, .arg = &w};
+    nbd_link_order(l, &q);
+    return (int)waiter_wait(&w);
 }
 
 /* ---- extents ---- */
@@ -305,7 +414,7 @@ static int map_completed(void *arg, int *error)
 
 static void map_begin(struct nbd_link *l, struct map_request *q)
 {
-    if (!l->flying)
+    if (is_idle(l))
         l->moved_ns = mono_ns();
     l->map_flying = q;
     if (l->lib->aio_block_status(l->h, q->len, q->pos, (nbd_extent_callback){.callback = map_entries, .user_data = q},
@@ -375,15 +484,25 @@ int nbd_link_extent(struct nbd_link *l, uint64_t pos, uint64_t *len, bool *hole,
     return rc;
 }
 
+void nbd_link_forget_extents(struct nbd_link *l)
+{
+    pthread_mutex_lock(&l->map_mu);
+    l->n_map = 0;
+    pthread_mutex_unlock(&l->map_mu);
+}
+
 /* ---- the thread ---- */
 
 static void begin_submitted(struct nbd_link *l)
 {
     pthread_mutex_lock(&l->mu);
     struct nbd_read *q = l->todo;
+    struct nbd_order *o = l->orders;
     struct map_request *m = l->map_todo;
     l->todo = NULL;
     l->todo_tail = &l->todo;
+    l->orders = NULL;
+    l->orders_tail = &l->orders;
     l->map_todo = NULL;
     pthread_mutex_unlock(&l->mu);
     if (m)
@@ -393,12 +512,28 @@ static void begin_submitted(struct nbd_link *l)
         read_begin(l, q);
         q = next;
     }
+    while (o) {
+        struct nbd_order *next = o->next;
+        order_begin(l, o);
+        o = next;
+    }
 }
 
 static void check_stall(struct nbd_link *l)
 {
-    if ((l->flying || l->map_flying) && mono_ns() - l->moved_ns > l->stall_ns)
-        link_fail(l, ETIMEDOUT, "the server has not answered for %" PRId64 " s", l->stall_ns / NS_PER_S);
+    const int64_t now = mono_ns();
+    int64_t patience = l->stall_ns;
+    for (const struct nbd_order *q = l->obeyed; q && patience == l->stall_ns; q = q->next)
+        if (q->act != NBD_WRITE)
+            patience *= NBD_SLOW;
+    if (!is_idle(l) && now - l->moved_ns > patience)
+        link_fail(l, ETIMEDOUT, "the server has not answered for %" PRId64 " s", patience / NS_PER_S);
+    if (!l->stopped || !atomic_load(l->stopped))
+        return;
+    if (!l->stopped_ns)
+        l->stopped_ns = now;
+    if (!is_idle(l) && now - l->stopped_ns > STOP_NS)
+        link_fail(l, ECANCELED, "the server has not answered for %" PRId64 " s after the cancel", STOP_NS / NS_PER_S);
 }
 
 static void *link_main(void *arg)
@@ -420,9 +555,12 @@ static void *link_main(void *arg)
     struct nbd_handle *h = l->h;
     pthread_mutex_lock(&l->mu);
     struct nbd_read *flying = l->flying, *todo = l->todo;
+    struct nbd_order *orders[] = {l->obeyed, l->orders};
     struct map_request *m[] = {l->map_flying, l->map_todo};
     l->flying = l->todo = NULL;
     l->todo_tail = &l->todo;
+    l->obeyed = l->orders = NULL;
+    l->orders_tail = &l->orders;
     l->map_flying = l->map_todo = NULL;
     l->stop = true;
     pthread_mutex_unlock(&l->mu);
@@ -435,6 +573,11 @@ static void *link_main(void *arg)
         next = todo->next;
         todo->done(todo, -ESHUTDOWN);
     }
+    for (size_t i = 0; i < 2; i++)
+        for (struct nbd_order *q = orders[i], *next; q; q = next) {
+            next = q->next;
+            q->done(q, -ESHUTDOWN);
+        }
     pthread_mutex_lock(&l->mu);
     for (size_t i = 0; i < 2; i++)
         if (m[i]) {
@@ -446,8 +589,9 @@ static void *link_main(void *arg)
     return NULL;
 }
 
-int nbd_link_open(struct nbd_link **ret, int fd, const struct nbd_uri *u, unsigned stall_s, struct err *e)
+int nbd_link_open(struct nbd_link **ret, int fd, const struct nbd_uri *u, const struct nbd_link_opts *o, struct err *e)
 {
+    static const struct nbd_link_opts usual = {.stall_s = NBD_STALL_S};
     const struct nbd_lib *lib = nbd_lib(e);
     struct nbd_link *l = lib ? calloc(1, sizeof *l) : NULL;
     if (!l) {
@@ -455,14 +599,18 @@ int nbd_link_open(struct nbd_link **ret, int fd, const struct nbd_uri *u, unsign
         return lib ? err_nomem(e) : -ENOTSUP;
     }
     l->lib = lib;
-    l->stall_ns = (stall_s ? stall_s : NBD_STALL_S) * NS_PER_S;
+    o = o ? o : &usual;
+    l->stall_ns = (o->stall_s ? o->stall_s : NBD_STALL_S) * NS_PER_S;
+    l->target = o->target;
+    l->stopped = o->stop;
     l->todo_tail = &l->todo;
+    l->orders_tail = &l->orders;
     nbd_uri_text(u, l->name);
     pthread_mutex_init(&l->mu, NULL);
     pthread_mutex_init(&l->map_mu, NULL);
     pthread_cond_init(&l->cv, NULL);
     l->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    int rc = nbd_handshake(lib, &l->h, fd, u, LIBNBD_CONTEXT_BASE_ALLOCATION, l->name, e);
+    int rc = nbd_handshake(lib, &l->h, fd, u, LIBNBD_CONTEXT_BASE_ALLOCATION, o->stop, l->name, e);
     if (rc == 0)
         rc = nbd_facts_of(lib, l->h, l->name, &l->facts, e);
     if (rc == 0 && u->no_extents) {

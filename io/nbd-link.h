@@ -20,6 +20,7 @@ struct nbd_link;
 
 #define NBD_HANDSHAKE_S 30 /* for connecting, and again for the negotiation */
 #define NBD_STALL_S 60
+#define NBD_SLOW 10  /* times NBD_STALL_S: for a flush, or for zeroing, which a server may do by writing */
 #define NBD_SPANS 16 /* pieces of an answer that are waiting for those between them */
 
 struct nbd_facts {
@@ -28,15 +29,24 @@ struct nbd_facts {
     uint32_t max_block; /* bytes per request, a multiple of 4096 and of min_block */
     bool read_only;     /* writes are refused */
     bool allocation;    /* nbd_link_extent() knows holes */
+    bool flush, zero;   /* what the server offers */
 };
 
-/* A connected socket: Unix or TCP, with a time limit. Errors: ERR_NOT_FOUND (no such socket), ERR_PERMISSION,
- * ERR_SOURCE. The descriptor is the caller's; it can be passed to another process. */
-int nbd_dial(const struct nbd_uri *u, int *fd, struct err *e);
+/* A connected socket: Unix or TCP, with a time limit. `stop` (NULL: none): ERR_INTERRUPTED within a second after it was
+ * set. Errors: ERR_NOT_FOUND (no such socket), ERR_PERMISSION, ERR_SOURCE. The descriptor is the caller's; it can be
+ * passed to another process. */
+int nbd_dial(const struct nbd_uri *u, int *fd, const _Atomic bool *stop, struct err *e);
 
-/* Negotiates with the server at the other end of `fd`, which becomes the link's also on failure. `stall_s` 0:
- * NBD_STALL_S. ERR_NOT_FOUND: no such export; ERR_SOURCE; ERR_USAGE without libnbd. */
-int nbd_link_open(struct nbd_link **ret, int fd, const struct nbd_uri *u, unsigned stall_s, struct err *e);
+struct nbd_link_opts {
+    unsigned stall_s; /* 0: NBD_STALL_S */
+    bool target;      /* the export is written to: what ends the link is an ERR_TARGET with errno ESHUTDOWN */
+    /* A cancel, NULL: none. As nbd_dial(); what the server has not answered 3 s later is given up, and the reason of
+     * the link's end is ERR_INTERRUPTED. */
+    const _Atomic bool *stop;
+};
+/* Negotiates with the server at the other end of `fd`, which becomes the link's also on failure. `o` NULL: all 0.
+ * ERR_NOT_FOUND: no such export; ERR_SOURCE; ERR_USAGE without libnbd. */
+int nbd_link_open(struct nbd_link **ret, int fd, const struct nbd_uri *u, const struct nbd_link_opts *o, struct err *e);
 /* Ends the thread and the connection; requests in flight have failed then. NULL allowed. */
 void nbd_link_free(struct nbd_link *l);
 
@@ -65,9 +75,32 @@ size_t nbd_link_fit(const struct nbd_link *l, uint64_t pos, size_t len);
 /* The same, and waits. Any length; short only at the end of the export. Negative errno. */
 int64_t nbd_link_pread(struct nbd_link *l, void *buf, size_t len, uint64_t pos);
 
+/* A change of what is behind the export. The owner keeps it, and the buffer, until `done` was called, in the link's
+ * thread or in the caller's, with 0 or a negative errno; -ESHUTDOWN: the link has ended. */
+enum nbd_act {
+    NBD_WRITE,
+    NBD_ZERO, /* WRITE_ZEROES; the server may make a hole */
+    NBD_FLUSH /* of what was answered before it was asked for */
+};
+struct nbd_order {
+    enum nbd_act act;
+    const void *buf;   /* NBD_WRITE */
+    uint64_t pos, len; /* multiples of min_block; NBD_WRITE: at most max_block, NBD_ZERO: less than 4 GiB */
+    void (*done)(struct nbd_order *q, int res);
+    void *arg;
+    /* The link's. */
+    struct nbd_link *link;
+    struct nbd_order *next;
+};
+void nbd_link_order(struct nbd_link *l, struct nbd_order *q);
+/* The same, and waits. */
+int nbd_link_obey(struct nbd_link *l, enum nbd_act act, const void *buf, uint64_t len, uint64_t pos);
+
 /* The extent that begins at `pos`: *hole only if the server says that it reads as zeros (a hole alone may have
  * anything in it). Without base:allocation all is data. Thread-safe. */
 int nbd_link_extent(struct nbd_link *l, uint64_t pos, uint64_t *len, bool *hole, struct err *e);
+/* What the server has said of extents is asked for again: they have been written to. */
+void nbd_link_forget_extents(struct nbd_link *l);
 
 /* 0: the link works as far as it is known. Otherwise why it has ended. */
 int nbd_link_check(struct nbd_link *l, struct err *e);

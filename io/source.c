@@ -305,7 +305,7 @@ static int nbd_setup(struct source **ret, int fd, const struct nbd_uri *u, const
     }
     struct source_info *i = &s->info;
     s->fd = -1;
-    int rc = nbd_link_open(&s->nbd, fd, u, 0, e);
+    int rc = nbd_link_open(&s->nbd, fd, u, NULL, e);
     if (rc < 0) {
         free(s);
         return rc;
@@ -335,7 +335,7 @@ static int nbd_open(struct source **ret, const char *path, struct err *e)
     struct nbd_uri u;
     int fd = -1, rc = nbd_uri_parse(&u, path, e);
     if (rc == 0)
-        rc = nbd_dial(&u, &fd, e);
+        rc = nbd_dial(&u, &fd, NULL, e);
     return rc < 0 ? rc : nbd_setup(ret, fd, &u, NULL, e);
 }
 

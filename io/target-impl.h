@@ -15,11 +15,13 @@ enum { WAY_PUNCH = 1, WAY_DISCARD = 2, WAY_ZEROOUT = 4 };
 #define DIRTY_SLOTS 64
 
 struct write_buffer;
+struct nbd_target;
 
 struct target {
     char path[4096];
     struct target_opts o;
-    int fd, direct; /* direct: the same with O_DIRECT; -1: none */
+    int fd, direct;         /* direct: the same with O_DIRECT; -1: none */
+    struct nbd_target *nbd; /* an export, which counts as a device; NULL: fd */
     bool is_block, is_new, created;
     bool by_fd; /* received as a descriptor: the path is only a name */
     uint64_t size;
@@ -39,7 +41,8 @@ struct target {
     unsigned dirty_head, dirty_len;
     uint64_t dirty_bytes;
 
-    /* Files: queue of buffers to be written, oldest first, and whether a thread is writing. */
+    /* Files: queue of buffers to be written, oldest first, and whether a thread is writing. Exports: queue_moved only.
+     */
     pthread_mutex_t queue_mu;
     pthread_cond_t queue_moved; /* a buffer was written */
     struct write_buffer *queue_first, *queue_last;

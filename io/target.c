@@ -7,6 +7,7 @@
 #include "io/claim.h"
 #include "io/reader.h"
 #include "io/target-impl.h"
+#include "io/target-nbd.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -265,6 +266,20 @@ static int wrong_type(const char *path, const struct stat *st, struct err *e)
                    S_ISDIR(st->st_mode) ? " (it is a directory)" : "");
 }
 
+/* Over a connected socket, or -1. */
+static int open_export(struct target *t, int fd, struct err *e)
+{
+    const int own = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    if (fd >= 0 && own < 0)
+        return err_set(e, ERR_TARGET, errno, "cannot use the socket of restore target %s", t->path);
+    int rc = nbd_target_open(&t->nbd, own, t->path, t->o.size, t->o.stop, e);
+    if (rc < 0)
+        return rc;
+    t->is_block = true;
+    t->size = nbd_target_size(t->nbd);
+    return 0;
+}
+
 int target_from_fd(struct target **ret, int fd, const char *name, const struct target_opts *o, struct err *e)
 {
     struct stat st;
@@ -273,7 +288,9 @@ int target_from_fd(struct target **ret, int fd, const char *name, const struct t
         return -EINVAL;
     int flags = fcntl(fd, F_GETFL), rc = 0;
     t->by_fd = true;
-    if (flags < 0 || fstat(fd, &st) < 0 || (t->fd = fcntl(fd, F_DUPFD_CLOEXEC, 3)) < 0)
+    if (fstat(fd, &st) == 0 && S_ISSOCK(st.st_mode))
+        rc = open_export(t, fd, e);
+    else if (flags < 0 || fstat(fd, &st) < 0 || (t->fd = fcntl(fd, F_DUPFD_CLOEXEC, 3)) < 0)
         rc = err_set(e, ERR_TARGET, errno, "cannot use the descriptor of restore target %s", name);
     else if ((flags & O_ACCMODE) != O_RDWR)
         rc = err_set(e, ERR_TARGET, EBADF, "restore target %s was not opened for reading and writing", name);
@@ -303,8 +320,10 @@ int target_open(struct target **ret, const char *path, const struct target_opts 
     struct target *t = target_alloc(path, o, e);
     if (!t)
         return strlen(path) >= sizeof((struct target *)0)->path ? -ENAMETOOLONG : -ENOMEM;
-    bool exists = stat(path, &st) == 0;
-    if (!exists && errno != ENOENT)
+    const bool export = nbd_uri_is(path), exists = !export && stat(path, &st) == 0;
+    if (export)
+        rc = open_export(t, -1, e);
+    else if (!exists && errno != ENOENT)
         rc = open_error(path, errno, e);
     else if ((!exists || S_ISREG(st.st_mode)) && (rc = claim_outside_repositories(path, e)) < 0)
         ; /* refused */
@@ -337,10 +356,33 @@ static bool reads_as_zeros(int fd, uint64_t pos, size_t len)
     return true;
 }
 
+#define CONTENTS_PART ((size_t)1 << 20)
+
+/* One that cannot be read has nothing that could be overwritten: the restore will say why. */
+static bool export_contents(const char *address, struct target_contents *ret)
+{
+    struct nbd_target *t;
+    CLEANUP_FREE uint8_t *buf = malloc(CONTENTS_PART);
+    if (!buf || nbd_target_open(&t, -1, address, 0, NULL, NULL) < 0)
+        return false;
+    ret->is_block = true;
+    ret->size = nbd_target_size(t);
+    const uint64_t last = ret->size > CONTENTS_PART ? ret->size - CONTENTS_PART : 0;
+    bool found = false;
+    for (unsigned i = 0; i < 2 && !found; i++) {
+        const int64_t n = nbd_target_read(t, buf, CONTENTS_PART, i ? last : 0, NULL);
+        found = n < 0 || !zeros_only(buf, (size_t)n);
+    }
+    nbd_target_free(t);
+    return found;
+}
+
 bool target_contents(const char *path, struct target_contents *ret)
 {
     struct stat st;
     *ret = (struct target_contents){.size = 0};
+    if (nbd_uri_is(path))
+        return export_contents(path, ret);
     if (stat(path, &st) < 0 || (!S_ISBLK(st.st_mode) && !S_ISREG(st.st_mode)))
         return false;
     ret->is_block = S_ISBLK(st.st_mode);
@@ -349,7 +391,7 @@ bool target_contents(const char *path, struct target_contents *ret)
         ret->size = (uint64_t)st.st_size;
         return st.st_size > 0 && (fd < 0 || lseek(fd, 0, SEEK_DATA) >= 0 || errno != ENXIO);
     }
-    const size_t part = 1u << 20;
+    const size_t part = CONTENTS_PART;
     if (!blockdev_user(st.st_rdev, ret->user, sizeof ret->user))
         ret->user[0] = '\0';
     ret->size = fd < 0 ? 0 : blockdev_size(fd);
@@ -363,6 +405,7 @@ void target_free(struct target *t)
         return;
     closep(&t->fd);
     closep(&t->direct);
+    nbd_target_free(t->nbd);
     pthread_mutex_destroy(&t->mu);
     pthread_mutex_destroy(&t->queue_mu);
     pthread_cond_destroy(&t->queue_moved);
@@ -387,6 +430,8 @@ void target_stats(const struct target *t, struct target_stats *ret)
 int64_t target_read(struct target *t, void *buf, size_t len, uint64_t pos, struct err *e)
 {
     size_t got = 0;
+    if (t->nbd)
+        return nbd_target_read(t->nbd, buf, len, pos, e);
     while (got < len) {
         ssize_t n = pread(t->fd, (uint8_t *)buf + got, len - got, (off_t)(pos + got));
         if (n < 0 && errno == EINTR)
@@ -401,9 +446,14 @@ int64_t target_read(struct target *t, void *buf, size_t len, uint64_t pos, struc
     return (int64_t)got;
 }
 
+bool target_is_zero(struct target *t, uint64_t pos, uint64_t len)
+{
+    return t->nbd && nbd_target_is_zero(t->nbd, pos, len);
+}
+
 void target_ahead(struct target *t, uint64_t pos, uint64_t len)
 {
-    if (target_check_range(t, pos, len, NULL) == 0)
+    if (!t->nbd && target_check_range(t, pos, len, NULL) == 0)
         posix_fadvise(t->fd, (off_t)pos, (off_t)len, POSIX_FADV_WILLNEED);
 }
 
@@ -412,6 +462,9 @@ void target_ahead(struct target *t, uint64_t pos, uint64_t len)
 int target_write_error(const struct target *t, uint64_t pos, uint64_t len, int sys, struct err *e)
 {
     enum err_class cls = sys == ENOSPC || sys == EDQUOT ? ERR_NO_SPACE : ERR_TARGET;
+    int rc = t->nbd ? nbd_target_check(t->nbd, e) : 0;
+    if (rc < 0)
+        return rc; /* why the connection has ended */
     return err_set(e, cls, sys, "cannot write bytes %" PRIu64 " to %" PRIu64 " of restore target %s", pos,
                    pos + (len ? len - 1 : 0), t->path);
 }
@@ -628,6 +681,18 @@ static int zero_device(struct target *t, uint64_t pos, uint64_t end, enum target
     return rc;
 }
 
+static int zero_export(struct target *t, uint64_t pos, uint64_t len, enum target_zero_how *how, struct err *e)
+{
+    uint64_t written;
+    int rc = nbd_target_zero(t->nbd, pos, len, &written, e);
+    *how = written < len ? ZERO_BLKZEROOUT : ZERO_WRITTEN;
+    pthread_mutex_lock(&t->mu);
+    t->st.zero_written += written;
+    t->st.zeroed_out += rc < 0 ? 0 : len - written;
+    pthread_mutex_unlock(&t->mu);
+    return rc;
+}
+
 int target_zero(struct target *t, uint64_t pos, uint64_t len, enum target_zero_how *how, struct err *e)
 {
     enum target_zero_how dummy;
@@ -637,6 +702,8 @@ int target_zero(struct target *t, uint64_t pos, uint64_t len, enum target_zero_h
     int rc = target_check_range(t, pos, len, e);
     if (rc < 0 || len == 0 || t->is_new)
         return rc;
+    if (t->nbd)
+        return zero_export(t, pos, len, how, e);
     if (t->is_block)
         return zero_device(t, pos, pos + len, how, e);
     if (zero_way_usable(t, WAY_PUNCH)) {
@@ -688,6 +755,8 @@ static int target_written_back(struct target *t, struct err *e)
 
 int target_sync(struct target *t, struct err *e)
 {
+    if (t->nbd)
+        return nbd_target_flush(t->nbd, e);
     if (fdatasync(t->fd) < 0)
         return err_set(e, errno == ENOSPC || errno == EDQUOT ? ERR_NO_SPACE : ERR_TARGET, errno,
                        "cannot sync restore target %s", t->path);
@@ -697,6 +766,8 @@ int target_sync(struct target *t, struct err *e)
 
 int target_finish(struct target *t, struct err *e)
 {
+    if (t->nbd)
+        return nbd_target_flush(t->nbd, e);
     if (!t->is_block) {
         struct stat st;
         int rc = target_unchanged(t, e);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * target.h - a block device or file that a volume is restored to
+ * target.h - a block device, file or NBD export that a volume is restored to
  */
 #ifndef SNAPFERRY_IO_TARGET_H
 #define SNAPFERRY_IO_TARGET_H
 
 #include "base/err.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -20,6 +21,7 @@ struct target_opts {
                          */
     bool resume;        /* an existing file is the target of an interrupted restore */
     bool no_uring;
+    const _Atomic bool *stop; /* a cancel, NULL: none; an NBD server that does not answer is not waited for then */
 };
 
 enum target_zero_how { ZERO_SKIPPED, ZERO_PUNCHED, ZERO_BLKZEROOUT, ZERO_WRITTEN };
@@ -31,14 +33,15 @@ struct target_stats {
 
 /*
  * Opens a device with O_EXCL (the kernel refuses devices that are mounted or in use with EBUSY) or a file (created with
- * mode 0600 if missing), and claims it. The size of a device is read from the descriptor. Errors: ERR_TARGET (mounted,
- * in use, locked, too small, not empty, in a repository, neither device nor regular file), ERR_NO_SPACE,
- * ERR_PERMISSION, ERR_NOT_FOUND (no such directory).
+ * mode 0600 if missing), and claims it. The size of a device is read from the descriptor. An address of an NBD export
+ * (nbd-uri.h) is connected to; whether others use it cannot be known. Errors: ERR_TARGET (mounted, in use, locked, too
+ * small, not empty, in a repository, neither device nor regular file; connection lost: errno ESHUTDOWN), ERR_NO_SPACE,
+ * ERR_PERMISSION, ERR_NOT_FOUND (no such directory, socket or export), ERR_USAGE (no such address, no libnbd).
  */
 int target_open(struct target **ret, const char *path, const struct target_opts *o, struct err *e);
 /* As target_open(), for a descriptor opened for reading and writing (a mover receives it by SCM_RIGHTS), which is
  * duplicated and remains the caller's. `name` is for messages. Whether a device is claimed (O_EXCL) depends on how it
- * was opened. */
+ * was opened. A connected socket is one of the NBD server whose export has the address `name`. */
 int target_from_fd(struct target **ret, int fd, const char *name, const struct target_opts *o, struct err *e);
 /* Closes without syncing; a restore is successful only after target_finish(). NULL allowed. */
 void target_free(struct target *t);
@@ -53,8 +56,8 @@ struct target_contents {
     uint64_t size;
     char user[256]; /* of a device, as blockdev_user(); "" for none */
 };
-/* True if there is a file that is not empty, or a device with data in its first or last MiB (or one that cannot be
- * read). Nothing is opened for writing. */
+/* True if there is a file that is not empty, or a device or NBD export with data in its first or last MiB (or a device
+ * that cannot be read). Nothing is opened for writing. */
 bool target_contents(const char *path, struct target_contents *ret);
 
 bool target_is_block(const struct target *t);
@@ -63,12 +66,15 @@ bool target_is_block(const struct target *t);
  */
 int64_t target_read(struct target *t, void *buf, size_t len, uint64_t pos, struct err *e);
 
+/* Whether a range is known to read as zeros, as an NBD server declares it; false if it is not known. Any thread. */
+bool target_is_zero(struct target *t, uint64_t pos, uint64_t len);
+
 /* The range will be read back soon. Any thread. */
 void target_ahead(struct target *t, uint64_t pos, uint64_t len);
 
-/* Makes a range read as zeros. New file: no action. File: a hole is punched. Device: BLKZEROOUT (which unmaps if the
- * device guarantees zeros), because discard does not guarantee zeros; if it is not supported, zeros are written. Any
- * thread. */
+/* Makes a range read as zeros. Export: WRITE_ZEROES, holes allowed. New file: no action. File: a hole is punched.
+ * Device: BLKZEROOUT (which unmaps if the device guarantees zeros), because discard does not guarantee zeros; if it is
+ * not supported, zeros are written. Any thread. */
 int target_zero(struct target *t, uint64_t pos, uint64_t len, enum target_zero_how *how, struct err *e);
 
 /* Syncs the data written and flushed so far (fdatasync). An error if the target was removed, renamed or truncated. */
@@ -82,7 +88,8 @@ void target_stats(const struct target *t, struct target_stats *ret);
 
 /*
  * writer: buffers of one thread, written in any order. A file is written by one thread at a time on behalf of all; a
- * device by all threads, with io_uring, with O_DIRECT where possible. Not thread-safe: each worker has its own.
+ * device by all threads, with io_uring, with O_DIRECT where possible; an export likewise, by its connection. Not
+ * thread-safe: each worker has its own.
  */
 struct writer;
 int writer_new(struct writer **ret, struct target *t, unsigned buffers, size_t buffer_size, struct err *e);

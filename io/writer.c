@@ -5,7 +5,8 @@
  * Files: the kernel serializes writes to one file, and waiting writers spin. Therefore one thread writes at a time, and
  * the others queue their buffers and continue. Devices: each writer has an io_uring with as many writes in flight as it
  * has buffers; without io_uring it writes synchronously. Both use O_DIRECT except for blocks shared by two contents,
- * and the page cache if O_DIRECT is refused or has no advantage (memory).
+ * and the page cache if O_DIRECT is refused or has no advantage (memory). NBD exports: as many writes in flight as
+ * well, which the thread of the connection completes.
  */
 #include "io/rings.h"
 #include "io/target.h"
@@ -14,6 +15,7 @@
 #include "base/pages.h"
 #include "base/time.h"
 #include "io/target-impl.h"
+#include "io/target-nbd.h"
 
 #include <errno.h>
 #include <liburing.h>
@@ -33,13 +35,14 @@ struct write_buffer {
     unsigned next;               /* in the free list */
     struct write_buffer *behind; /* in the queue of the target */
     bool direct;
+    struct nbd_write nbd;
 };
 
 struct writer {
     struct target *t;
-    bool queued;
+    bool queued, shared; /* a file; a file or an export: other threads write for it */
     _Atomic bool direct; /* changed by the writing thread */
-    /* Under queue_mu for a queued writer, because other threads write for it. */
+    /* Under queue_mu for a shared writer. */
     unsigned n, flying;
     unsigned first_free; /* n: none */
     size_t size, stride;
@@ -53,13 +56,13 @@ struct writer {
 
 static void writer_lock(const struct writer *w)
 {
-    if (w->queued)
+    if (w->shared)
         pthread_mutex_lock(&w->t->queue_mu);
 }
 
 static void writer_unlock(const struct writer *w)
 {
-    if (w->queued)
+    if (w->shared)
         pthread_mutex_unlock(&w->t->queue_mu);
 }
 
@@ -96,6 +99,7 @@ int writer_new(struct writer **ret, struct target *t, unsigned buffers, size_t b
         return err_nomem(e);
     w->t = t;
     w->queued = !t->is_block;
+    w->shared = w->queued || t->nbd;
     w->direct = t->direct >= 0;
     w->n = w->first_free = buffers;
     w->size = (buffer_size + BLOCK - 1) & ~(BLOCK - 1);
@@ -112,7 +116,7 @@ int writer_new(struct writer **ret, struct target *t, unsigned buffers, size_t b
     }
     /* No registered file, because the kernel would release it some time after the ring is closed, so that an immediate
      * mount of the target would fail. */
-    w->uring_up = !w->queued && !t->o.no_uring && ring_take(&w->uring, buffers, RING_WRITE, 0) == 0;
+    w->uring_up = !w->shared && !t->o.no_uring && ring_take(&w->uring, buffers, RING_WRITE, 0) == 0;
     *ret = w;
     return 0;
 }
@@ -242,7 +246,7 @@ static void queue_append(struct target *t, struct write_buffer *b)
         write_queue(t);
 }
 
-/* Waits until the writer has at most `flying` buffers in the queue. Called with queue_mu held while a thread writes. */
+/* Waits until the writer has at most `flying` buffers in the queue or under way. Called with queue_mu held. */
 static void wait_queue(struct writer *w, unsigned flying)
 {
     if (w->flying <= flying)
@@ -251,6 +255,37 @@ static void wait_queue(struct writer *w, unsigned flying)
     while (w->flying > flying)
         pthread_cond_wait(&w->t->queue_moved, &w->t->queue_mu);
     target_spent(w->t, 0, mono_ns() - from);
+}
+
+/* ---- NBD ---- */
+
+/* In the thread of the connection, or in the caller's. */
+static void export_written(struct nbd_write *n, int sys)
+{
+    struct write_buffer *b = n->arg;
+    struct writer *w = b->w;
+    if (!sys)
+        target_count_written(w->t, b->len);
+    writer_lock(w);
+    if (sys)
+        note_error(w, b, sys);
+    w->flying--;
+    put_free(w, b);
+    pthread_cond_broadcast(&w->t->queue_moved);
+    writer_unlock(w);
+}
+
+/* Called with queue_mu held, which is released meanwhile. */
+static void export_write(struct writer *w, struct write_buffer *b)
+{
+    b->nbd =
+        (struct nbd_write){.buf = b->mem + b->skip, .len = b->len, .pos = b->pos, .done = export_written, .arg = b};
+    w->flying++;
+    writer_unlock(w);
+    const uint64_t from = mono_ns();
+    nbd_target_write(w->t->nbd, &b->nbd);
+    target_spent(w->t, mono_ns() - from, 0);
+    writer_lock(w);
 }
 
 /* ---- io_uring ---- */
@@ -346,7 +381,7 @@ static void uring_submit(struct writer *w, struct write_buffer *b)
 
 static void wait_all(struct writer *w)
 {
-    if (w->queued) {
+    if (w->shared) {
         wait_queue(w, 0);
         return;
     }
@@ -375,7 +410,7 @@ int writer_buffer(struct writer *w, uint64_t pos, uint8_t **ret, struct err *e)
 {
     writer_lock(w);
     if (w->first_free == w->n && w->flying > 0) {
-        if (w->queued)
+        if (w->shared)
             wait_queue(w, w->flying - 1);
         else
             uring_reap(w);
@@ -424,6 +459,8 @@ int writer_submit(struct writer *w, uint8_t *buf, size_t skip, size_t len, uint6
     b->done = 0;
     if (w->queued) {
         queue_append(w->t, b);
+    } else if (w->t->nbd) {
+        export_write(w, b);
     } else if (w->uring_up) {
         uring_submit(w, b);
     } else {

@@ -4,6 +4,7 @@
 #include "daemon/cli/live.h"
 #include "daemon/cli/stages.h"
 #include "daemon/mover/history.h"
+#include "io/nbd-uri.h"
 #include "io/volume-id.h"
 
 #include <errno.h>
@@ -285,11 +286,11 @@ static json_t *restore_json(const struct restore_result *t, const char *snapshot
                      "bottleneck", t->bottleneck ? t->bottleneck : "");
 }
 
-/* Restores overwrite devices that are not in use without --force. */
+/* Restores overwrite devices that are not in use without --force, and exports. */
 static bool is_device(const char *path)
 {
     struct stat st;
-    return stat(path, &st) == 0 && S_ISBLK(st.st_mode);
+    return nbd_uri_is(path) || (stat(path, &st) == 0 && S_ISBLK(st.st_mode));
 }
 
 int cli_restore(const struct options *o, struct err *e)

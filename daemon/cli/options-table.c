@@ -162,7 +162,7 @@ const struct verb_info verb_table[] = {
      "SNAPSHOT[/PATH] TARGET",
      2,
      2,
-     "restore the volume (or another file) to a block device or file"},
+     "restore the volume (or another file) to a block device, file or NBD export"},
     {VERB_VERIFY, FORM_REPO, {"verify", NULL}, "[SNAPSHOT...]", 0, 10000, "check index, packs and contents for damage"},
     {VERB_MAINTENANCE,
      FORM_REPO,

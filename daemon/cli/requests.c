@@ -4,6 +4,7 @@
 #include "daemon/cli/confirm.h"
 #include "daemon/cli/verdicts.h"
 #include "daemon/records/records.h"
+#include "io/nbd-uri.h"
 #include "repo/manifest.h"
 
 #include <errno.h>
@@ -179,12 +180,14 @@ static int restore_args(const struct options *o, json_t *args, struct err *e)
     return 0;
 }
 
-/* Nothing is lost on a path that does not exist or a device without data. A target that is not a path is a volume. */
+/* Nothing is lost on a path that does not exist or a device or export without data. A target that is neither is a
+ * volume. */
 static int confirm_restore(const struct options *o, const json_t *args, struct err *e)
 {
     const char *target = jstr(args, "target");
     struct stat st;
-    bool path = *target == '/', device = path && stat(target, &st) == 0 && S_ISBLK(st.st_mode);
+    const bool export = nbd_uri_is(target), path = *target == '/';
+    const bool device = export || (path && stat(target, &st) == 0 && S_ISBLK(st.st_mode));
     if (device || (path && (o->overwrite || o->differential || o->ranged)))
         return confirm_target(o, target, e);
     if (!o->overwrite && !o->differential && !o->ranged)

@@ -452,9 +452,10 @@ int policy_from_cfg(struct policy *ret, const struct cfg_policy *p);
 const struct class_desc *class_from_cfg(const struct cfg *c, const struct cfg_class *k, const struct cfg_policy *p);
 /* The same as a document for a step. */
 json_t *class_doc(const struct cfg *c, const struct cfg_class *k, const struct cfg_policy *p);
-/* A class for a restore target; if no class matches, one of the name CLASS_OF_TARGET, which counts as none. */
+/* A class for a restore target; if no class matches, one of the name CLASS_OF_TARGET with that driver, which counts as
+ * none. */
 #define CLASS_OF_TARGET "(target)"
-const struct class_desc *class_for_path(const struct cfg *c, struct cfg_subject v, bool block);
+const struct class_desc *class_for_path(const struct cfg *c, struct cfg_subject v, const char *driver);
 /* Adds to a mover's job what it keeps to by itself. */
 void limits_job(json_t *job, const struct policy *policy);
 
@@ -571,6 +572,9 @@ void operation_finish(struct decide *d, struct operation *op, enum outcome outco
 int operation_ask_cancel(struct decide *d, struct operation *op, const char *why);
 /* Does it. */
 void operation_cancel(struct decide *d, struct operation *op);
+/* The connection to the server of an NBD export that is restored to is lost, or cannot be made: it may be back later.
+ */
+bool target_is_away(const struct err *e);
 /* A failed attempt: retried with backoff if the class of error and the budget allow, else finished as Failed. */
 void operation_attempt_failed(struct decide *d, struct operation *op, const char *stage, const struct err *e,
                               bool transient);

@@ -232,7 +232,8 @@ static void open_done(struct decide *d, struct operation *op, struct work_result
     if (s->err.cls) {
         if (s->timed_out)
             err_hint(&s->err, "open() of the device does not return; see dmesg and `dmsetup info`");
-        operation_attempt_failed(d, op, "open", &s->err, s->err.cls != ERR_USAGE && s->err.cls != ERR_TARGET);
+        operation_attempt_failed(d, op, "open", &s->err,
+                                 s->err.cls != ERR_USAGE && (s->err.cls != ERR_TARGET || target_is_away(&s->err)));
     } else if (op->cancel) {
         operation_cancel(d, op);
     } else if (op->state == OP_STARTING) {

@@ -97,6 +97,11 @@ void prepare_failed(struct decide *d, struct operation *op, const struct err *la
 }
 
 /* Another attempt would be refused as this one was. A file system that became read-only may recover. */
+bool target_is_away(const struct err *e)
+{
+    return e->cls == ERR_TARGET && e->sys == ESHUTDOWN;
+}
+
 static bool is_refusal(const struct err *e)
 {
     switch (e->cls) {
@@ -104,8 +109,9 @@ static bool is_refusal(const struct err *e)
     case ERR_NOT_FOUND:
     case ERR_EXISTS:
     case ERR_FORMAT:
-    case ERR_TARGET:
         return true;
+    case ERR_TARGET:
+        return !target_is_away(e);
     case ERR_PERMISSION:
         return e->sys != EROFS;
     case ERR_SOURCE: /* mounted or held; no device; another one of that name; two of one identity */

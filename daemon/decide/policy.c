@@ -157,7 +157,7 @@ json_t *class_doc(const struct cfg *c, const struct cfg_class *k, const struct c
     return class_desc_to_json(own);
 }
 
-const struct class_desc *class_for_path(const struct cfg *c, struct cfg_subject v, bool block)
+const struct class_desc *class_for_path(const struct cfg *c, struct cfg_subject v, const char *driver)
 {
     const struct cfg_class *k = cfg_class_of(c, v);
     struct cfg_policy p = {.effective = NULL};
@@ -169,7 +169,7 @@ const struct class_desc *class_for_path(const struct cfg *c, struct cfg_subject 
     struct class_desc o;
     class_desc_init(&o);
     str_set(&o.name, CLASS_OF_TARGET);
-    str_set(&o.driver, block ? "device" : "reflink");
+    str_set(&o.driver, driver);
     str_set(&o.node, cfg_daemon(c)->node_name);
     return class_desc_make(&o);
 }

@@ -18,8 +18,8 @@ struct restore {
     engine_reply_fn *reply;
     void *arg;
     struct request_args req;
-    bool target_is_block;
-    struct operation op; /* of the backup: the source */
+    const char *target_driver; /* if it is in no class */
+    struct operation op;       /* of the backup: the source */
     struct native_row native;
     bool has_native;
     /* what is to be recorded */
@@ -141,7 +141,7 @@ static int write_restore(struct restore *r, struct err *e)
     str_set(&policy.repository, r->op.policy->repository);
     str_set(&policy.mover, native ? "" : r->op.policy->mover);
     policy_take(&op.policy, policy_make(&policy));
-    class_desc_take(&op.own, class_for_path(g->cfg, recorded_subject(g, target), r->target_is_block));
+    class_desc_take(&op.own, class_for_path(g->cfg, recorded_subject(g, target), r->target_driver));
     op.kind = KIND_RESTORE;
     str_set(&op.of, r->op.id);
     op.from = from;
@@ -207,7 +207,7 @@ static bool target_takes(const struct restore *r)
 {
     CLEANUP(class_desc_unrefp)
     const struct class_desc *to =
-        class_for_path(r->engine->cfg, recorded_subject(r->engine, r->req.target), r->target_is_block);
+        class_for_path(r->engine->cfg, recorded_subject(r->engine, r->req.target), r->target_driver);
     const struct class_desc *from = r->native.klass;
     const struct driver *d = driver_by_name(to->driver);
     return d && d->target_from_native && !strcmp(to->driver, from->driver) && !strcmp(to->plugin, from->plugin);
@@ -321,6 +321,10 @@ static int step_look_target(const json_t *in, json_t **out, int *fd, struct err 
     if (step_request_load(&r, in, e) < 0)
         return -ENOMEM;
     const char *path = r.path;
+    if (!strcmp(driver_of_target(path, false), "nbd")) { /* its driver looks at it */
+        *out = json_pack("{s:b,s:b}", "exists", 1, "block", 1);
+        return 0;
+    }
     bool there = stat(path, &st) == 0;
     if (there && S_ISDIR(st.st_mode))
         return err_set(e, ERR_TARGET, 0, "%s is a directory: name the file or device to restore to", path);
@@ -344,7 +348,7 @@ static void target_seen(struct step_result *s, void *arg)
         restore_end(r, &e);
         return;
     }
-    r->target_is_block = found.block;
+    r->target_driver = driver_of_target(r->req.target, found.block);
     look_at_native(r);
 }
 
@@ -385,8 +389,9 @@ void engine_submit_restore(struct engine *g, const struct request_args *req, eng
         err_set(&e, ERR_BUSY, 0, "the daemon is stopping and takes no new work");
     else if (!target[0] && req->class_map && find_source(r, &e) == 0)
         map_target(r, &e);
-    else if (!e.cls && target[0] != '/')
-        err_set(&e, ERR_USAGE, 0, "the restore target \"%s\" must be an absolute path", target);
+    else if (!e.cls && target[0] != '/' && strcmp(driver_of_target(target, false), "nbd") != 0)
+        err_set(&e, ERR_USAGE, 0, "the restore target \"%s\" must be an absolute path or the address of an NBD export",
+                target);
     else if (!e.cls && req->length == 0)
         err_set(&e, ERR_USAGE, EINVAL, "the length of a range is at least one byte");
     else if (!e.cls && r->req.only_new && (r->req.differential || request_is_ranged(&r->req)))

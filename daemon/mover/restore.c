@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * restore.c - an object of the repository onto a device or into a file
+ * restore.c - an object of the repository onto a device or an NBD export, or into a file
  *
  * The coordinator walks the object's parts: zeros are coalesced and punched or zeroed without a fetch; the rest is
  * passed to the fetcher, whose workers write with io_uring, out of order. From time to time everything is synced and
@@ -12,6 +12,7 @@
  */
 #include "daemon/mover/fetch.h"
 #include "daemon/mover/zeros.h"
+#include "io/nbd-uri.h"
 #include "io/target.h"
 #include "repo/item.h"
 
@@ -24,6 +25,7 @@
 #include <fcntl.h>
 #include <openssl/sha.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 
 /* Data restored between two records of the position: what takes SYNC_SECONDS at the pace of the last ones. The walk is
@@ -38,10 +40,10 @@
 #define BUFFERS_FEW 3               /* of a worker, before the number of workers is reduced */
 #define WRITER_EXTRA 3              /* buffers in flight beside those that are being hashed */
 
-/* The target: a path, or a descriptor with a name for messages. */
+/* The target: a path or the address of an NBD export, or a descriptor with such a name. */
 struct place {
     const char *name;
-    int fd; /* -1: a path */
+    int fd; /* -1: none */
 };
 
 struct restore {
@@ -86,6 +88,11 @@ static void item_clip(const struct restore *r, uint64_t pos, uint64_t len, uint6
 static bool target_is_compared(const struct restore *r)
 {
     return r->o->differential || r->check_below > 0;
+}
+
+static bool is_cancelled(const struct restore *r)
+{
+    return r->o->cancel && atomic_load(&r->o->cancel->requested);
 }
 
 /* ---- the fetcher's sink ---- */
@@ -286,7 +293,9 @@ static int compare_and_zero(struct restore *r, uint64_t pos, uint64_t len, struc
         return err_nomem(e);
     while (len) {
         size_t step = len < cap ? (size_t)len : cap;
-        int64_t n = target_read(r->target, buf, step, pos, e);
+        if (is_cancelled(r))
+            return err_set(e, ERR_INTERRUPTED, ECANCELED, "interrupted at %llu bytes", (unsigned long long)pos);
+        int64_t n = target_is_zero(r->target, pos, step) ? 0 : target_read(r->target, buf, step, pos, e);
         if (n < 0)
             return (int)n;
         if (!zeros_only(buf, (size_t)n)) {
@@ -319,19 +328,38 @@ static int put_zeros(struct restore *r, uint64_t pos, uint64_t len, struct err *
 
 /* ---- noting the position ---- */
 
+static void hashed_key(const char *kind, const char *text, char *ret, size_t cap)
+{
+    uint8_t hash[SHA256_DIGEST_LENGTH];
+    SHA256((const uint8_t *)text, strlen(text), hash);
+    snprintf(ret, cap, "%s-%016llx%016llx", kind, (unsigned long long)get_be64(hash),
+             (unsigned long long)get_be64(hash + 8));
+}
+
 /* Of a device's name as it was given, without following links: its number, and names like /dev/dm-3, may be those of
  * another device after a reboot. */
 static void device_key(const char *name, char *ret, size_t cap)
 {
     char text[2 * 4096] = "";
-    uint8_t hash[SHA256_DIGEST_LENGTH];
     if (name[0] != '/' && !getcwd(text, sizeof text / 2))
         text[0] = '\0';
     size_t n = strlen(text);
     snprintf(text + n, sizeof text - n, "%s%s", name[0] == '/' ? "" : "/", name);
-    SHA256((const uint8_t *)text, strlen(text), hash);
-    snprintf(ret, cap, "device-%016llx%016llx", (unsigned long long)get_be64(hash),
-             (unsigned long long)get_be64(hash + 8));
+    hashed_key("device", text, ret, cap);
+}
+
+/* Of an export's address, in the one way to write it; False: it is none. */
+static bool export_key(const char *address, char *ret, size_t cap)
+{
+    struct err ignored = ERR_INIT;
+    struct nbd_uri u;
+    char text[NBD_URI_MAX];
+    if (nbd_uri_parse(&u, address, &ignored) < 0)
+        return false;
+    u.no_extents = false;
+    nbd_uri_text(&u, text);
+    hashed_key("export", text, ret, cap);
+    return true;
 }
 
 /* Of a file, by what a reboot leaves as it is: its inode number and time of birth, which distinguishes it from a later
@@ -358,7 +386,9 @@ static void name_state(struct restore *r, const struct object_id *obj, const str
     if (r->o->ranged)
         snprintf(r->state_head + strlen(r->state_head), sizeof r->state_head - strlen(r->state_head), " from %llu",
                  (unsigned long long)r->from);
-    if (S_ISBLK(st->st_mode))
+    if (S_ISSOCK(st->st_mode) && export_key(to->name, place, sizeof place))
+        ;
+    else if (S_ISBLK(st->st_mode))
         device_key(to->name, place, sizeof place);
     else
         file_key(to, st, place, sizeof place);
@@ -400,6 +430,38 @@ static void note_position(const struct restore *r, uint64_t pos)
     } else {
         crash_point("restore-noted");
     }
+}
+
+/* An export cannot be claimed at its server. At least no other restore with this cache directory writes to it. */
+struct export_lock {
+    char path[4410];
+    int fd; /* -1: not held */
+};
+
+static int export_claim(const struct restore *r, const char *name, struct export_lock *lock, struct err *e)
+{
+    snprintf(lock->path, sizeof lock->path, "%s.lock", r->state_file);
+    for (;;) {
+        struct stat st, now;
+        CLEANUP_CLOSE int f = open(lock->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+        if (f < 0)
+            return err_set(e, ERR_GENERIC, errno, "cannot create %s", lock->path);
+        if (flock(f, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
+            return err_set(e, ERR_TARGET, EBUSY, "another restore writes to %s", name);
+        /* Locked, and still the file of that name. */
+        if (fstat(f, &st) == 0 && stat(lock->path, &now) == 0 && st.st_ino == now.st_ino && st.st_dev == now.st_dev) {
+            lock->fd = take_fd(&f);
+            return 0;
+        }
+    }
+}
+
+static void export_release(struct export_lock *lock)
+{
+    if (lock->fd < 0)
+        return;
+    unlink(lock->path);
+    close(lock->fd);
 }
 
 struct noting {
@@ -454,7 +516,7 @@ static int parts_walk(struct restore *r, const struct object_id *obj, struct fet
         rc = object_parts_next(parts, &part, e);
         if (rc <= 0)
             break;
-        if (r->o->cancel && atomic_load(&r->o->cancel->requested))
+        if (is_cancelled(r))
             rc = err_set(e, ERR_INTERRUPTED, ECANCELED, "interrupted at %llu bytes", (unsigned long long)part.start);
         *length = part.start + part.len;
         if (rc < 0 || part.start >= r->to)
@@ -521,8 +583,20 @@ static int read_back_mismatch(const struct read_back *b, uint64_t pos, uint64_t 
                    (unsigned long long)pos, (unsigned long long)(pos + n - 1));
 }
 
+static int read_back_cancelled(struct err *e)
+{
+    return err_set(e, ERR_INTERRUPTED, ECANCELED,
+                   "interrupted during verification: all data was restored, not all was read back");
+}
+
 static int read_exactly(const struct read_back *b, uint8_t *buf, size_t len, uint64_t pos, struct err *e)
 {
+    if (b->fd < 0) { /* an export, by the connection that there is */
+        const int64_t n = target_read(b->r->target, buf, len, pos, e);
+        if (n < 0 || (size_t)n == len)
+            return n < 0 ? (int)n : 0;
+        return err_set(e, ERR_TARGET, 0, "%s ends at %llu", b->target, (unsigned long long)pos + (unsigned long long)n);
+    }
     while (len) {
         ssize_t n = pread(b->fd, buf, len, (off_t)pos);
         if (n < 0 && errno == EINTR)
@@ -552,10 +626,16 @@ static int check_batch(struct read_back *b, struct err *e)
 
 static int check_zeros(struct read_back *b, uint64_t pos, uint64_t len, struct err *e)
 {
-    off_t data = lseek(b->fd, (off_t)pos, SEEK_DATA);
-    if ((data < 0 && errno == ENXIO) || (data >= 0 && (uint64_t)data >= pos + len))
+    if (b->fd >= 0) {
+        off_t data = lseek(b->fd, (off_t)pos, SEEK_DATA);
+        if ((data < 0 && errno == ENXIO) || (data >= 0 && (uint64_t)data >= pos + len))
+            return 0;
+    } else if (target_is_zero(b->r->target, pos, len)) {
         return 0;
+    }
     while (len) {
+        if (is_cancelled(b->r))
+            return read_back_cancelled(e);
         size_t step = len < b->r->max_len ? (size_t)len : b->r->max_len;
         int rc = read_exactly(b, b->buf[b->n], step, pos, e);
         if (rc < 0)
@@ -631,7 +711,7 @@ static void read_back_clear(struct read_back *b)
 }
 
 /* The page cache is dropped first, so that data is read from the device where possible. */
-static int read_back(struct restore *r, const struct object_id *obj, const struct place *to, struct err *e)
+static int read_back(struct restore *r, const struct object_id *obj, const struct place *to, bool export, struct err *e)
 {
     atomic_store(&r->progress->phase, PHASE_CHECKING);
     atomic_store(&r->progress->done, 0);
@@ -639,10 +719,11 @@ static int read_back(struct restore *r, const struct object_id *obj, const struc
     CLEANUP(object_parts_freep) struct object_parts *parts = NULL;
     CLEANUP(zeros_freep) struct zeros *zeros = NULL;
     CLEANUP(read_back_clear) struct read_back b = {.r = r, .target = to->name};
-    b.fd = to->fd >= 0 ? fcntl(to->fd, F_DUPFD_CLOEXEC, 3) : open(to->name, O_RDONLY | O_CLOEXEC);
-    if (b.fd < 0)
+    b.fd = export ? -1 : to->fd >= 0 ? fcntl(to->fd, F_DUPFD_CLOEXEC, 3) : open(to->name, O_RDONLY | O_CLOEXEC);
+    if (b.fd < 0 && !export)
         return err_set(e, ERR_TARGET, errno, "cannot reopen %s for verification", to->name);
-    posix_fadvise(b.fd, 0, 0, POSIX_FADV_DONTNEED);
+    if (!export)
+        posix_fadvise(b.fd, 0, 0, POSIX_FADV_DONTNEED);
     b.lanes = r->buffers < BACK_LANES ? r->buffers : BACK_LANES;
     for (unsigned i = 0; i < b.lanes; i++)
         if (!(b.buf[i] = malloc(r->max_len)))
@@ -664,9 +745,8 @@ static int read_back(struct restore *r, const struct object_id *obj, const struc
         if (rc <= 0 || part.start >= r->to)
             break;
         end = part.start + part.len;
-        if (r->o->cancel && atomic_load(&r->o->cancel->requested))
-            rc = err_set(e, ERR_INTERRUPTED, ECANCELED,
-                         "interrupted during verification: all data was restored, not all was read back");
+        if (is_cancelled(r))
+            rc = read_back_cancelled(e);
         else
             rc = check_part(&b, &part, zeros, zero, &zero, e);
     }
@@ -741,8 +821,13 @@ static void fill_result(struct restore *r, struct fetcher *f, double began)
     res->seconds = mono_s() - began;
 }
 
+/* An export is a socket. */
 static bool stat_place(const struct place *p, struct stat *st)
 {
+    if (p->fd < 0 && nbd_uri_is(p->name)) {
+        *st = (struct stat){.st_mode = S_IFSOCK};
+        return true;
+    }
     return (p->fd >= 0 ? fstat(p->fd, st) : stat(p->name, st)) == 0;
 }
 
@@ -766,10 +851,14 @@ static int restore_to(struct repo *repo, const struct object_id *obj, uint64_t s
     r.to = o->ranged && o->length && o->length < size - o->offset ? o->offset + o->length : size;
     double began = mono_s();
     struct stat st;
-    bool exists = stat_place(place, &st);
+    const bool exists = stat_place(place, &st), export = exists && S_ISSOCK(st.st_mode);
+    CLEANUP(export_release) struct export_lock lock = {.fd = -1};
     int64_t noted = -1;
+    int rc = 0;
     if (exists) {
         name_state(&r, obj, place, &st);
+        if (export && (rc = export_claim(&r, place->name, &lock, e)) < 0)
+            return rc;
         noted = read_position(&r);
     }
     if (noted > 0 && (uint64_t)noted > r.from) {
@@ -778,7 +867,7 @@ static int restore_to(struct repo *repo, const struct object_id *obj, uint64_t s
                  place->name, (unsigned long long)r.check_below, (unsigned long long)r.to);
     }
     struct fetch_plan plan = {.workers = o->limits.workers};
-    int rc = plan_memory(&r, memory, &plan, e);
+    rc = plan_memory(&r, memory, &plan, e);
     if (rc < 0)
         return rc;
     const struct target_opts to = {
@@ -788,6 +877,7 @@ static int restore_to(struct repo *repo, const struct object_id *obj, uint64_t s
         .keep_contents = o->differential || o->ranged,
         .resume = o->resume || noted >= 0,
         .no_uring = o->no_uring,
+        .stop = o->cancel ? &o->cancel->requested : NULL,
     };
     CLEANUP(target_freep) struct target *t = NULL;
     rc = place->fd >= 0 ? target_from_fd(&t, place->fd, place->name, &to, e) : target_open(&t, place->name, &to, e);
@@ -837,7 +927,7 @@ static int restore_to(struct repo *repo, const struct object_id *obj, uint64_t s
         /* One that is interrupted from here on compares the target by hash and reads it back. */
         note_position(&r, r.to);
         crash_point("restore-written");
-        rc = read_back(&r, obj, place, e);
+        rc = read_back(&r, obj, place, export, e);
         if (rc >= 0)
             crash_point("restore-read-back");
     }

@@ -255,10 +255,14 @@ struct driver {
 };
 
 /* Opens a target for reading and writing and claims it until the last duplicate of the descriptor is closed (a device
- * with O_EXCL): ERR_TARGET if it is in use. */
+ * with O_EXCL): ERR_TARGET if it is in use. The address of an NBD export: a connected socket; it is not
+ * claimed; errno ESHUTDOWN: its server is not there. */
 int driver_target_open(const char *path, int *fd, struct err *e);
+/* What fills a target that is in no storage class: "nbd" for the address of an export, "device" or "reflink". */
+const char *driver_of_target(const char *name, bool block);
 /* What a device is recognised by whatever is stored on it: UUID of device mapper, WWID, serial number, file of a loop
- * device. One without is the same only until it is detached or the machine goes down. False: no device. */
+ * device. One without is the same only until it is detached or the machine goes down. An NBD export: whatever has its
+ * address. False: no device. */
 bool driver_target_identity(const char *path, char *out, size_t size);
 
 /* Driver of a class by its configured name; "plugin:NAME" is the plugin driver. NULL: not implemented in this build. */

@@ -12,6 +12,7 @@
 #include "base/cleanup.h"
 #include "io/nbd-link.h"
 #include "io/source.h"
+#include "io/target-nbd.h"
 #include "io/volume-id.h"
 
 #include <errno.h>
@@ -232,7 +233,7 @@ static int nbd_abilities(const struct driver_class *c, unsigned *ret, struct err
         if (rc < 0)
             return rc;
     }
-    *ret = DRIVER_NATIVE_RO | DRIVER_SOCKET;
+    *ret = DRIVER_NATIVE_RO | DRIVER_SOCKET | DRIVER_TARGET;
     return 0;
 }
 
@@ -353,7 +354,60 @@ static int nbd_open(const struct driver_class *c, const struct exposure *x, int 
     struct nbd_uri u;
     (void)c;
     int rc = address_of(x->path, &u, e);
-    return rc < 0 ? rc : nbd_dial(&u, fd, e);
+    return rc < 0 ? rc : nbd_dial(&u, fd, NULL, e);
+}
+
+/* ---- restore ---- */
+
+/* Whether anything but zeros is at its begin or end. */
+static int export_is_empty(struct nbd_target *t, const char *name, struct err *e)
+{
+    const size_t part = 1u << 20;
+    const uint64_t size = nbd_target_size(t);
+    CLEANUP_FREE uint8_t *buf = malloc(part);
+    if (!buf)
+        return err_nomem(e);
+    for (unsigned i = 0; i < 2; i++) {
+        const int64_t n = nbd_target_read(t, buf, part, i && size > part ? size - part : 0, e);
+        if (n < 0)
+            return (int)n;
+        if (n == 0 || (buf[0] == 0 && !memcmp(buf, buf + 1, (size_t)n - 1)))
+            continue;
+        err_plain(e, ERR_TARGET, EEXIST, "restore target %s is not empty", name);
+        err_hint(e, "use another export, or allow it to be overwritten (--overwrite)");
+        return -EEXIST;
+    }
+    return 0;
+}
+
+/* An export is written in place. All that is wrong with it is ERR_TARGET: nothing of ours would be left there. */
+static int nbd_target(const struct driver_class *c, const char *name, uint64_t size, const char *alias,
+                      enum target_use use, struct restore_target *ret, struct err *e)
+{
+    struct nbd_target *t = NULL;
+    (void)c, (void)alias;
+    memset(ret, 0, sizeof *ret);
+    int rc = strlen(name) < sizeof ret->final
+                 ? nbd_target_open(&t, -1, name, size, NULL, e)
+                 : err_set(e, ERR_TARGET, ENAMETOOLONG, "the address of the export is too long");
+    if (rc == 0 && use == TARGET_NEW)
+        rc = export_is_empty(t, name, e);
+    nbd_target_free(t);
+    if (rc < 0) {
+        if (e->cls != ERR_MEMORY)
+            e->cls = ERR_TARGET;
+        return rc;
+    }
+    snprintf(ret->path, sizeof ret->path, "%s", name);
+    snprintf(ret->final, sizeof ret->final, "%s", name);
+    ret->size = size;
+    return 0;
+}
+
+static int nbd_target_nothing(const struct driver_class *c, const struct restore_target *t, struct err *e)
+{
+    (void)c, (void)t, (void)e;
+    return 0; /* the mover has flushed it; whether anything was written is known to whoever started the mover */
 }
 
 const struct driver driver_nbd = {
@@ -371,4 +425,7 @@ const struct driver driver_nbd = {
     .unexpose = exposure_undo,
     .exposures = nbd_exposures,
     .open = nbd_open,
+    .target = nbd_target,
+    .target_commit = nbd_target_nothing,
+    .target_abort = nbd_target_nothing,
 };

@@ -486,7 +486,7 @@ static int qemu_open_export(const struct driver_class *c, const struct exposure 
     struct nbd_uri u;
     (void)c;
     int rc = nbd_uri_parse(&u, x->path, e);
-    return rc < 0 ? rc : nbd_dial(&u, fd, e);
+    return rc < 0 ? rc : nbd_dial(&u, fd, NULL, e);
 }
 
 /* ---- what has changed ---- */

@@ -4,6 +4,7 @@
 #include "io/blockdev.h"
 #include "io/claim.h"
 #include "io/native/driver.h"
+#include "io/nbd-link.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -44,10 +45,19 @@ static void disk_identity(const char *dir, char *out, size_t size)
     }
 }
 
+const char *driver_of_target(const char *name, bool block)
+{
+    return nbd_uri_is(name) ? "nbd" : block ? "device" : "reflink";
+}
+
 bool driver_target_identity(const char *path, char *out, size_t size)
 {
     struct stat st;
     char dir[PATH_MAX], part[32], disk[700];
+    if (nbd_uri_is(path)) { /* nothing is known but its address */
+        snprintf(out, size, "export");
+        return true;
+    }
     if (stat(path, &st) < 0 || !S_ISBLK(st.st_mode) || !blockdev_sysfs(st.st_rdev, dir, sizeof dir))
         return false;
     if (!sysfs_line(dir, "partition", part, sizeof part)) {
@@ -62,9 +72,24 @@ bool driver_target_identity(const char *path, char *out, size_t size)
     return true;
 }
 
+/* A connected socket: the mover negotiates. */
+static int export_open(const char *address, int *fd, struct err *e)
+{
+    struct nbd_uri u;
+    int rc = nbd_uri_parse(&u, address, e);
+    if (rc == 0 && (rc = nbd_dial(&u, fd, NULL, e)) < 0) {
+        /* As if the connection had been lost: the restore goes on when its server is back. */
+        e->cls = ERR_TARGET;
+        e->sys = ESHUTDOWN;
+    }
+    return rc;
+}
+
 int driver_target_open(const char *path, int *fd, struct err *e)
 {
     struct stat st;
+    if (nbd_uri_is(path))
+        return export_open(path, fd, e);
     if (stat(path, &st) < 0)
         return err_set(e, errno == ENOENT ? ERR_NOT_FOUND : ERR_TARGET, errno, "cannot find restore target %s", path);
     const bool block = S_ISBLK(st.st_mode);

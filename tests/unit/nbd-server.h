@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * nbd-server.h - an NBD server in a thread, for tests, that serves the bytes of reader.h and breaks the protocol on
- * request: what qemu-nbd and nbdkit cannot be made to do. They are tested in tests/e2e/nbd*.sh.
+ * request: what qemu-nbd and nbdkit cannot be made to do. They are tested in tests/e2e/nbd*.sh. With `mem` it can be
+ * written to.
  */
 #ifndef SNAPFERRY_TESTS_UNIT_NBD_SERVER_H
 #define SNAPFERRY_TESTS_UNIT_NBD_SERVER_H
@@ -31,7 +32,12 @@ enum nbd_fault {
     NBD_LATE_ERROR, /* data first, then `error` */
     NBD_ZERO_EXTENT,
     NBD_OTHER_EXTENT, /* of another context id */
-    NBD_EXTENT_ERROR
+    NBD_EXTENT_ERROR,
+    NBD_WRITE_ERROR,  /* answers a write at `at` with `error` */
+    NBD_WRITE_SILENT, /* does not answer it, and nothing after it */
+    NBD_WRITE_CLOSE,  /* closes the connection */
+    NBD_ZERO_ERROR,   /* answers to zeroing more than `at` bytes with `error` */
+    NBD_FLUSH_ERROR
 };
 
 struct nbd_server {
@@ -40,9 +46,11 @@ struct nbd_server {
     uint32_t error, min_block, max_block;
     bool no_map, no_structured;
     const uint32_t *map; /* pairs of length and flags, ends with 0 */
+    uint8_t *mem;        /* what is behind it, NULL: the bytes of fill(), read-only */
+    bool no_zero;
     int fd;
     pthread_t thread;
-    unsigned reads, maps;
+    unsigned reads, maps, writes, zeros, flushes, odd; /* odd: requests that are no whole blocks, or too long */
     size_t longest;
 };
 
@@ -114,12 +122,12 @@ static inline bool nbd_option(struct nbd_server *s, bool *go)
         nbd_opt_reply(s, opt, 0x80000006u, NULL, 0);
     } else if (opt == 7) {
         nbd_put(d + 2, s->size, 8);
-        nbd_put(d + 10, 1 | 2, 2);
+        nbd_put(d + 10, !s->mem ? 1 | 2 : s->no_zero ? 1 | 4 : 1 | 4 | 64, 2);
         nbd_opt_reply(s, opt, 3, d, 12);
         if (s->min_block) {
             nbd_put(d, 3, 2);
             nbd_put(d + 2, s->min_block, 4);
-            nbd_put(d + 6, 4096, 4);
+            nbd_put(d + 6, s->min_block > 4096 ? s->min_block : 4096, 4);
             nbd_put(d + 10, s->max_block, 4);
             nbd_opt_reply(s, opt, 3, d, 14);
         }
@@ -151,7 +159,10 @@ static inline void nbd_data(struct nbd_server *s, bool last, const uint8_t *cook
     if (!buf)
         return;
     nbd_put(at, pos, 8);
-    fill(buf, len, pos);
+    if (s->mem)
+        memcpy(buf, s->mem + pos, len);
+    else
+        fill(buf, len, pos);
     nbd_chunk(s, last, 1, cookie, (uint32_t)len + 8);
     nbd_out(s->fd, at, 8);
     nbd_out(s->fd, buf, s->fault == NBD_CUT && pos <= s->at && s->at < pos + len ? len / 2 : len);
@@ -261,6 +272,48 @@ static inline void nbd_serve_map(struct nbd_server *s, const uint8_t *cookie, ui
     nbd_out(s->fd, d, n);
 }
 
+/* False: the connection is to be closed. */
+static inline bool nbd_serve_change(struct nbd_server *s, uint64_t type, const uint8_t *cookie, uint64_t pos,
+                                    size_t len)
+{
+    const bool here = pos <= s->at && s->at < pos + len;
+    uint8_t *data = type == 1 ? malloc(len + 1) : NULL;
+    uint32_t error = 0;
+    bool answers = true, open = true;
+    if (type == 1 && !nbd_in(s->fd, data, len)) {
+        free(data);
+        return false;
+    }
+    if (s->min_block && (pos % s->min_block || len % s->min_block || (type == 1 && len > s->max_block)))
+        s->odd++;
+    if (type == 1 && here && s->fault >= NBD_WRITE_ERROR && s->fault <= NBD_WRITE_CLOSE) {
+        error = s->fault == NBD_WRITE_ERROR ? s->error : 0;
+        answers = error > 0;
+        open = s->fault != NBD_WRITE_CLOSE;
+    } else if ((type == 6 && s->fault == NBD_ZERO_ERROR && len > s->at) || (type == 3 && s->fault == NBD_FLUSH_ERROR)) {
+        error = s->error;
+    } else if (type == 1) {
+        memcpy(s->mem + pos, data, len);
+    } else if (type == 6) {
+        memset(s->mem + pos, 0, len);
+    }
+    s->writes += type == 1;
+    s->zeros += type == 6;
+    s->flushes += type == 3;
+    free(data);
+    if (error) {
+        s->error = error;
+        nbd_error_chunk(s, cookie);
+    } else if (answers) {
+        nbd_chunk(s, true, 0, cookie, 0);
+    } else if (open) {
+        while (nbd_in(s->fd, &(uint8_t){0}, 1))
+            ; /* silent until the other end goes */
+        return false;
+    }
+    return open;
+}
+
 static inline void *nbd_serve(void *arg)
 {
     struct nbd_server *s = arg;
@@ -284,6 +337,8 @@ static inline void *nbd_serve(void *arg)
             on = nbd_serve_read(s, h + 8, pos, len);
         else if (type == 7)
             nbd_serve_map(s, h + 8, pos, len);
+        else if (s->mem && (type == 1 || type == 3 || type == 6))
+            on = nbd_serve_change(s, type, h + 8, pos, len);
         else
             nbd_error_chunk(s, h + 8);
     }

@@ -198,7 +198,8 @@ static void cmd_policy(void)
 static void cmd_class(void)
 {
     CLEANUP(class_desc_unrefp)
-    const struct class_desc *c = class_for_path(m.d.world.cfg, cfg_named(word(1)), has_word("block"));
+    const struct class_desc *c =
+        class_for_path(m.d.world.cfg, cfg_named(word(1)), has_word("block") ? "device" : "reflink");
     CLEANUP_JSON json_t *doc = class_desc_to_json(c);
     show_members(doc);
 }

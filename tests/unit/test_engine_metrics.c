@@ -617,7 +617,7 @@ static void restores_to_anywhere_are_counted(void **state)
     struct operation op;
     operation_from(&op, operation("restore", "/srv/a.img"));
     open_with(&x, "");
-    class_desc_take(&op.own, class_for_path(x.cfg, cfg_named("/elsewhere/out.raw"), false));
+    class_desc_take(&op.own, class_for_path(x.cfg, cfg_named("/elsewhere/out.raw"), "reflink"));
     CLEANUP_JSON json_t *result = json_pack("{s:i}", "writtenBytes", 4096);
     struct mover_report end = {.outcome = MOVER_OK, .result = result};
     op.created_ns = now_ns();

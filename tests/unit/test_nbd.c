@@ -358,7 +358,7 @@ static void silence_ends(void **state)
     CLEANUP_FREE void *buf = malloc(6 * MIB);
     assert_non_null(buf);
     assert_ok(nbd_uri_parse(&u, NAME, &e), &e);
-    assert_ok(nbd_link_open(&l, nbd_server_start(&n), &u, 1, &e), &e);
+    assert_ok(nbd_link_open(&l, nbd_server_start(&n), &u, &(struct nbd_link_opts){.stall_s = 1}, &e), &e);
     assert_int_equal(nbd_link_pread(l, buf, MIB, 0), MIB);
     assert_int_equal(nbd_link_pread(l, buf, MIB, 3 * MIB - 10), -ESHUTDOWN);
     assert_int_equal(nbd_link_pread(l, buf, MIB, 0), -ESHUTDOWN);
@@ -385,7 +385,7 @@ int main(void)
     struct nbd_uri u;
     int fd;
     /* Without libnbd nothing here would be tested: that is a failure, and not left out. */
-    if (nbd_uri_parse(&u, "nbd+unix:///?socket=/nonexistent/x", &e) < 0 || nbd_dial(&u, &fd, &e) != -ENOENT)
+    if (nbd_uri_parse(&u, "nbd+unix:///?socket=/nonexistent/x", &e) < 0 || nbd_dial(&u, &fd, NULL, &e) != -ENOENT)
         return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(addresses),

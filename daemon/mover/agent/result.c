@@ -56,11 +56,12 @@ enum result_code result_code_of(const struct err *e, bool remote, bool cancel_re
     case ERR_FORMAT:
     case ERR_DAMAGE:
     case ERR_NOT_FOUND:
-    case ERR_TARGET:
     case ERR_NO_DAEMON:
     case ERR_CANCELED:
     case ERR_FAILED_OP:
         return RESULT_FAILED;
+    case ERR_TARGET: /* the connection to the server of an NBD export is lost: it may come back */
+        return e->sys == ESHUTDOWN ? RESULT_TRANSIENT : RESULT_FAILED;
     }
     return RESULT_FAILED;
 }
