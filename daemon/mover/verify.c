@@ -9,6 +9,7 @@
 #include "daemon/mover/buffers.h"
 #include "daemon/mover/fetch.h"
 #include "daemon/mover/mapped.h"
+#include "repo/copy.h"
 #include "repo/item.h"
 #include "repo/pack.h"
 
@@ -280,9 +281,14 @@ static int report_lost(const struct blob_info *i, void *arg)
     return lost < 0 ? lost : 0;
 }
 
+/* A copy has packs of backups that ran while it was made, or of a run that did not come to its end: their indexes come
+ * with the next run. */
 static int check_unindexed(struct verify *v, struct err *e)
 {
     struct blobs *b = repo_blobs(v->repo);
+    const int copy = copy_is_marked(b, e);
+    if (copy != 0)
+        return copy < 0 ? copy : 0;
     CLEANUP(pack_table_freep) struct pack_table *suspects = NULL;
     struct lost_packs l = {.v = v,
                            .since_ns = now_ns() - LOST_INDEX_AGE_S * NS_PER_S,
