@@ -55,6 +55,29 @@ static int build_sections(struct cfg *c)
     BUILD(c, job, KIND_JOB, IN_JOB, jobs, n_jobs);
     BUILD(c, plugin, KIND_PLUGIN, IN_PLUGIN, plugins, n_plugins);
     BUILD(c, rule, KIND_RULE, IN_RULE, rules, n_rules);
+    BUILD(c, copy, KIND_COPY, IN_COPY, copies, n_copies);
+    return 0;
+}
+
+/* The place has the keys of a repository's; the password is that of the repository. */
+static int finish_copies(struct cfg *c)
+{
+    for (unsigned i = 0; i < c->n_copies; i++) {
+        struct cfg_copy *k = &c->copies[i].pub;
+        struct cfg_repository *p = &k->place;
+        if (defaults_store(IN_REPOSITORY, &c->arena, p) < 0 ||
+            store_values(c, &c->sections[c->copies[i].section], IN_REPOSITORY, p) < 0)
+            return -ENOMEM;
+        memcpy(p->name, k->name, sizeof p->name);
+        memcpy(p->origin, k->origin, sizeof p->origin);
+        if (!k->repository[0] && c->n_repositories == 1)
+            memcpy(k->repository, c->repositories[0].pub.name, sizeof k->repository);
+        const struct cfg_repository *of = cfg_repository(c, k->repository);
+        if (of) {
+            memcpy(p->password_file, of->password_file, sizeof p->password_file);
+            p->insecure_password_file = of->insecure_password_file;
+        }
+    }
     return 0;
 }
 
@@ -162,8 +185,8 @@ static int finish_classes(struct cfg *c, struct err *e)
 
 int cfg_build(struct cfg *c, struct err *e)
 {
-    if (build_sections(c) < 0 || lookup_index(c) < 0 || build_daemon(c) < 0 || build_mover(c) < 0 ||
-        build_metrics(c) < 0)
+    if (build_sections(c) < 0 || finish_copies(c) < 0 || lookup_index(c) < 0 || build_daemon(c) < 0 ||
+        build_mover(c) < 0 || build_metrics(c) < 0)
         return err_nomem(e);
     finish_plugins(c);
     finish_rules(c);

@@ -50,6 +50,7 @@ void cfg_free(struct cfg *c)
         free(c->files[i]);
     free(c->files);
     free(c->repositories);
+    free(c->copies);
     free(c->classes);
     free(c->jobs);
     free(c->plugins);

@@ -40,6 +40,18 @@ struct cfg_repository {
     const char *const *other_nodes; /* whose backups are listed here, too; NULL or NULL-terminated */
 };
 
+/* [copy "NAME"]: a second place with the blobs of a repository. */
+struct cfg_copy {
+    struct cfg_repository place; /* type, path and so on; its name and origin; the password is the repository's */
+    char name[128];
+    char repository[128];  /* section name of what is copied */
+    char on_calendar[256]; /* "": on request only */
+    bool verify;           /* what was copied is read back */
+    int64_t read_limit;    /* bytes per second, of the repository; 0: as [mover] has it */
+    int64_t write_limit;   /* likewise, to the copy */
+    char origin[4224];     /* file:line of the section */
+};
+
 struct cfg;
 
 /* Reads `file` (NULL: the default) and its conf.d. A missing default file is an empty configuration; a missing named
@@ -58,6 +70,9 @@ const struct cfg_repository *cfg_repository(const struct cfg *c, const char *nam
 const char *cfg_repository_place(const struct cfg_repository *r, char out[CFG_PLACE_MAX]);
 /* Section number i, NULL past the end. */
 const struct cfg_repository *cfg_repository_at(const struct cfg *c, unsigned i);
+/* Likewise of [copy] sections. */
+const struct cfg_copy *cfg_copy(const struct cfg *c, const char *name);
+const struct cfg_copy *cfg_copy_at(const struct cfg *c, unsigned i);
 
 /* ---- the whole configuration (the daemon's) ---- */
 
@@ -300,6 +315,7 @@ const struct cfg_job *cfg_job(const struct cfg *c, const char *name);
 const char *cfg_near_class(const struct cfg *c, const char *name);
 const char *cfg_near_job(const struct cfg *c, const char *name);
 const char *cfg_near_repository(const struct cfg *c, const char *name);
+const char *cfg_near_copy(const struct cfg *c, const char *name);
 const struct cfg_plugin *cfg_plugin_at(const struct cfg *c, unsigned i);
 const struct cfg_plugin *cfg_plugin(const struct cfg *c, const char *name);
 const struct cfg_volume *cfg_volume_at(const struct cfg *c, unsigned i);

@@ -29,6 +29,7 @@ enum kind {
     KIND_JOB,
     KIND_PLUGIN,
     KIND_RULE,
+    KIND_COPY,
     KIND_COUNT
 };
 extern const char *const kind_names[KIND_COUNT]; /* "daemon", ..., "storage-class", ... */
@@ -43,6 +44,7 @@ enum place {
     IN_JOB,
     IN_PLUGIN,
     IN_RULE,
+    IN_COPY,
     IN_POLICY,
     IN_NOTHING /* removed keys */
 };
@@ -171,6 +173,10 @@ struct repository {
     struct cfg_repository pub;
     unsigned section;
 };
+struct copy {
+    struct cfg_copy pub;
+    unsigned section;
+};
 
 /* A complaint with its place in the order of files and lines. */
 struct complaint {
@@ -202,7 +208,8 @@ struct cfg {
     struct volume_section *volumes;
     const struct volume_section **volumes_by_name;
     struct rule *rules;
-    unsigned n_repositories, n_classes, n_jobs, n_plugins, n_volumes, n_rules;
+    struct copy *copies;
+    unsigned n_repositories, n_classes, n_jobs, n_plugins, n_volumes, n_rules, n_copies;
     struct cfg_daemon daemon;
     struct cfg_mover mover;
     struct cfg_metrics metrics;

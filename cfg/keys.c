@@ -9,8 +9,8 @@
 
 #include <string.h>
 
-const char *const kind_names[KIND_COUNT] = {"daemon",        "mover",  "metrics", "driver", "repository",
-                                            "storage-class", "volume", "job",     "plugin", "policy"};
+const char *const kind_names[KIND_COUNT] = {"daemon", "mover", "metrics", "driver", "repository", "storage-class",
+                                            "volume", "job",   "plugin",  "policy", "copy"};
 
 #define POLICY "daemon driver storage-class job volume"
 #define LIMITS "mover driver storage-class job volume"
@@ -24,6 +24,7 @@ const char *const kind_names[KIND_COUNT] = {"daemon",        "mover",  "metrics"
 #define JOB(field) IN_JOB, AT(struct cfg_job, field)
 #define PLUGIN(field) IN_PLUGIN, AT(struct cfg_plugin, field)
 #define RULE(field) IN_RULE, AT(struct cfg_rule, field)
+#define COPY(field) IN_COPY, AT(struct cfg_copy, field)
 #define P(field) IN_POLICY, AT(struct cfg_policy, field)
 
 #define MIB (INT64_C(1) << 20)
@@ -315,11 +316,11 @@ const struct key key_table[] = {
     {{"series-max", "metrics", "count", "10000",
       "Maximum number of samples of one family; further ones are omitted and counted."},
      METRICS(series_max), V_COUNT, 100, 10000000, NULL},
-    {{"type", "repository", "word", "filesystem",
+    {{"type", "repository copy", "word", "filesystem",
       "filesystem: a directory. s3: a bucket of S3-compatible object storage."},
      REPOSITORY(type), V_WORD, ANY,
      "filesystem s3"},
-    {{"path", "repository", "path", "", "Absolute path of the directory; required for filesystem."},
+    {{"path", "repository copy", "path", "", "Absolute path of the directory; required for filesystem."},
      REPOSITORY(path), V_PATH, ANY, NULL},
     {{"password-file", "repository", "path or cred:NAME", "", "File with the password, or a systemd credential."},
      REPOSITORY(password_file), V_SECRET, ANY, NULL},
@@ -349,26 +350,38 @@ const struct key key_table[] = {
       "Share of the contents that each verification by schedule reads, the next one the share that follows; index and "
       "packs are looked at in each."},
      REPOSITORY(verification_read_ppm), V_SHARE, 0, 1000000, NULL},
-    {{"endpoint", "repository", "text", "",
+    {{"endpoint", "repository copy", "text", "",
       "s3: the service, as https://HOST or https://HOST:PORT; http:// is not encrypted; required for s3."},
      REPOSITORY(endpoint), V_NAME, ANY, NULL},
-    {{"bucket", "repository", "name", "", "s3: bucket, which must exist; required for s3."},
+    {{"bucket", "repository copy", "name", "", "s3: bucket, which must exist; required for s3."},
      REPOSITORY(bucket), V_NAME, ANY, NULL},
-    {{"prefix", "repository", "text", "",
+    {{"prefix", "repository copy", "text", "",
       "s3: text that all keys of objects begin with, mostly ending in a slash; nothing is added to it."},
      REPOSITORY(prefix), V_NAME, ANY, NULL},
-    {{"region", "repository", "name", "us-east-1", "s3: region of the bucket."},
+    {{"region", "repository copy", "name", "us-east-1", "s3: region of the bucket."},
      REPOSITORY(region), V_NAME, ANY, NULL},
-    {{"credentials", "repository", "path or cred:NAME", "",
+    {{"credentials", "repository copy", "path or cred:NAME", "",
       "s3: file or systemd credential with the lines access-key = KEY, secret-key = SECRET and, for temporary keys, "
       "session-token = TOKEN; required for s3."},
      REPOSITORY(credentials), V_SECRET, ANY, NULL},
-    {{"ca-file", "repository", "path", "",
+    {{"ca-file", "repository copy", "path", "",
       "s3: file of certificate authorities (PEM) that are trusted instead of the system's."},
      REPOSITORY(ca_file), V_PATH, ANY, NULL},
-    {{"virtual-host", "repository", "yes|no", "no",
+    {{"virtual-host", "repository copy", "yes|no", "no",
       "s3: yes: the bucket is part of the host name (BUCKET.HOST), no: of the path."},
      REPOSITORY(virtual_host), V_YESNO, ANY, NULL},
+    {{"repository", "copy", "name", "(the only one)", "Repository that is copied."},
+     COPY(repository), V_NAME, ANY, NULL},
+    {{"on-calendar", "copy", "calendar", "", "Schedule of the copy, systemd.time(7); empty: on request only."},
+     COPY(on_calendar), V_TEXT, ANY, NULL},
+    {{"verify", "copy", "yes|no", "no", "Read back each blob that was copied, and compare it."},
+     COPY(verify), V_YESNO, ANY, NULL},
+    {{"read-limit", "copy", "bytes per second", "0",
+      "Maximum rate of reads from the repository; 0: read-limit of [mover]."},
+     COPY(read_limit), V_RATE, RATE_MIN, 0, NULL},
+    {{"write-limit", "copy", "bytes per second", "0",
+      "Maximum rate of writes to the copy; 0: write-limit of [mover]."},
+     COPY(write_limit), V_RATE, RATE_MIN, 0, NULL},
     {{"driver", "storage-class", "name", "",
       "Driver: reflink, device, lvm-thin, lvm, zfs, nbd, qemu, plugin:NAME; rbd is reserved and not implemented in "
       "this build; required."},

@@ -41,11 +41,13 @@ const struct cfg_metrics *cfg_metrics(const struct cfg *c)
         return NULL;                                                                                                   \
     }
 ACCESSOR(cfg_repository, repositories)
+ACCESSOR(cfg_copy, copies)
 ACCESSOR(cfg_class, classes)
 ACCESSOR(cfg_job, jobs)
 ACCESSOR(cfg_plugin, plugins)
 ACCESSOR(cfg_volume, volumes)
 BY_NAME(cfg_repository, repositories)
+BY_NAME(cfg_copy, copies)
 BY_NAME(cfg_class, classes)
 BY_NAME(cfg_job, jobs)
 BY_NAME(cfg_plugin, plugins)

@@ -52,6 +52,12 @@ const char *cfg_near_class(const struct cfg *c, const char *name)
     return nearest_meant(name, name_at, &n);
 }
 
+const char *cfg_near_copy(const struct cfg *c, const char *name)
+{
+    struct names n = {c, KIND_COPY};
+    return nearest_meant(name, name_at, &n);
+}
+
 const char *cfg_near_repository(const struct cfg *c, const char *name)
 {
     struct names n = {c, KIND_REPOSITORY};
@@ -146,6 +152,67 @@ void cfg_check_repositories(struct cfg *c)
                 complain_value(c, CFG_ERROR, s, section_value(s, "path"), NULL,
                                "[repository \"%s\"] has the same path as [repository \"%s\"]", r->name,
                                c->repositories[k].pub.name);
+    }
+}
+
+/* ---- copies ---- */
+
+static bool same_place(const struct cfg_repository *a, const struct cfg_repository *b)
+{
+    if (strcmp(a->type, b->type) != 0)
+        return false;
+    if (strcmp(a->type, "s3") != 0)
+        return a->path[0] && same_path(a->path, b->path);
+    return a->bucket[0] && !strcmp(a->endpoint, b->endpoint) && !strcmp(a->bucket, b->bucket) &&
+           !strcmp(a->prefix, b->prefix);
+}
+
+/* A directory in the other: its files would be taken for blobs of the other. */
+static bool is_inside(const char *path, const char *dir)
+{
+    size_t n = strlen(dir);
+    while (n > 1 && dir[n - 1] == '/')
+        n--;
+    return n > 1 && !strncmp(path, dir, n) && path[n] == '/' && path[n + strspn(path + n, "/")];
+}
+
+static void check_copy_place(struct cfg *c, const struct section *s, const struct cfg_copy *k)
+{
+    for (unsigned i = 0; i < c->n_repositories; i++) {
+        const struct cfg_repository *r = &c->repositories[i].pub;
+        if (same_place(&k->place, r))
+            complain_value(c, CFG_ERROR, s, section_value(s, "path"), NULL,
+                           "[copy \"%s\"] is at the place of [repository \"%s\"]", k->name, r->name);
+        else if (k->place.path[0] && r->path[0] &&
+                 (is_inside(k->place.path, r->path) || is_inside(r->path, k->place.path)))
+            complain_value(c, CFG_ERROR, s, section_value(s, "path"), NULL,
+                           "[copy \"%s\"] and [repository \"%s\"]: one is in the other", k->name, r->name);
+    }
+    for (const struct copy *o = c->copies; &o->pub != k; o++)
+        if (same_place(&k->place, &o->pub.place))
+            complain_value(c, CFG_ERROR, s, section_value(s, "path"), NULL,
+                           "[copy \"%s\"] is at the place of [copy \"%s\"]", k->name, o->pub.name);
+}
+
+static void check_copies(struct cfg *c)
+{
+    for (unsigned i = 0; i < c->n_copies; i++) {
+        const struct section *s = SECTION_OF(c, copies, i);
+        const struct cfg_copy *k = &c->copies[i].pub;
+        if (!strcmp(k->place.type, "s3"))
+            check_s3(c, s);
+        else
+            check_filesystem(c, s);
+        if (!k->repository[0] && c->n_repositories)
+            complain_value(c, CFG_ERROR, s, NULL, "set repository = NAME",
+                           "[copy \"%s\"]: repository not set, and there are %u repositories", k->name,
+                           c->n_repositories);
+        else if (!k->repository[0])
+            complain_value(c, CFG_ERROR, s, NULL, NULL, "[copy \"%s\"]: there is no [repository] section", k->name);
+        if (cfg_repository(c, k->name))
+            complain_value(c, CFG_ERROR, s, NULL, "`snapferry -r NAME` could mean either",
+                           "[copy \"%s\"] has the name of a [repository]", k->name);
+        check_copy_place(c, s, k);
     }
 }
 
@@ -678,4 +745,5 @@ void cfg_cross_check(struct cfg *c)
     check_volumes(c);
     check_jobs(c);
     check_rules(c);
+    check_copies(c);
 }

@@ -148,6 +148,15 @@ static int not_ours(const struct copy *c, const char *why, struct err *e)
     return err_hint(e, "use an empty directory or bucket, or a prefix of its own");
 }
 
+/* What a file system that is not mounted leaves is an empty directory. */
+static int not_there(const struct copy *c, struct err *e)
+{
+    err_plain(e, ERR_GENERIC, ENODEV, "the copy of repository %s that was made in %s is not there",
+              blobs_location(c->from), blobs_location(c->to));
+    return err_hint(e,
+                    "mount its file system; if it was removed on purpose, `snapferry copy NAME --new` makes another");
+}
+
 static int check_place(struct copy *c, struct err *e)
 {
     const struct repo_format *f = repo_format(c->repo);
@@ -168,6 +177,8 @@ static int check_place(struct copy *c, struct err *e)
         if (!c->has_mark)
             return not_ours(c, "this repository is there, and not as a copy", e);
     }
+    if (!c->has_mark && c->o->expected && !c->n_known)
+        return not_there(c, e);
     if (!c->has_mark)
         return c->n_known ? not_ours(c, "it is not empty", e) : 0;
     rc = mark_read(c, of, e);

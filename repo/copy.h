@@ -19,6 +19,7 @@
 struct copy_opts {
     bool dry_run;                   /* nothing is written */
     bool verify;                    /* each copied blob is read back and compared */
+    bool expected;                  /* a copy was made there: without one that is ENODEV, and nothing is written */
     unsigned at_once;               /* blobs that are copied at the same time; 0: 4 */
     const _Atomic bool *stop;       /* NULL: never */
     _Atomic uint64_t *total, *done; /* bytes, for progress; both or neither NULL */

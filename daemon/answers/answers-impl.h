@@ -61,6 +61,7 @@ static inline bool is_move(const struct operation *op)
 const struct answer_repository *find_repository(const struct answer_facts *f, const char *name);
 /* [{"name", "path", ...}]; adds what is wrong with them to `problems`. */
 json_t *list_repositories(const struct answer_facts *f, json_t *problems);
+json_t *list_copies(const struct answer_facts *f, json_t *problems); /* likewise */
 
 /* ---- jobs ---- */
 

@@ -3,6 +3,19 @@
 #include "daemon/answers/answers-impl.h"
 
 #include <errno.h>
+#include <string.h>
+
+/* Where else its data is, once a copy has been made. */
+static void explain_copies(const struct answer_facts *f, const char *repository, json_t *text)
+{
+    const struct cfg_copy *k;
+    char place[CFG_PLACE_MAX];
+    for (unsigned i = 0; (k = cfg_copy_at(f->cfg, i)); i++)
+        if (!strcmp(k->repository, repository))
+            add_text(text, "Copy \"%s\" of that repository is made in %s, %s%s.", k->name,
+                     cfg_repository_place(&k->place, place), k->on_calendar[0] ? "by schedule: " : "on request",
+                     k->on_calendar);
+}
 
 static void explain_class(const struct answer_facts *f, struct cfg_subject v, const struct answer_look *look,
                           const struct cfg_policy *p, json_t *answer, json_t *text, json_t *notes)
@@ -36,6 +49,8 @@ static void explain_class(const struct answer_facts *f, struct cfg_subject v, co
     if (p->move_data)
         add_text(text, "Its data is moved to repository \"%s\"; %u native snapshot%s then retained.", p->repository,
                  p->snapshots_to_retain, p->snapshots_to_retain == 1 ? " is" : "s are");
+    if (p->move_data)
+        explain_copies(f, p->repository, text);
     else
         add_text(text, "Only native snapshots are kept (move-data = no), the newest %u.", p->snapshot_only_keep);
 }

@@ -92,7 +92,7 @@ void answer_headline(const struct answer_facts *facts, char *out, size_t cap)
     add_count(&l, c.running[KIND_RESTORE], "restore running", "restores running");
     add_count(&l,
               c.running[KIND_NONE] + c.running[KIND_VERIFY] + c.running[KIND_ADMIN] + c.running[KIND_DELETE] +
-                  c.running[KIND_MAINTAIN],
+                  c.running[KIND_MAINTAIN] + c.running[KIND_COPY],
               "other task running", "other tasks running");
     add_count(&l, c.queued, "queued", "queued");
     add_count(&l, c.retrying, "waiting for another attempt", "waiting for another attempt");

@@ -68,7 +68,7 @@ struct past_jobs {
 static int add_past_job(const struct job_run *m, void *arg)
 {
     const struct past_jobs *p = arg;
-    if (m->maintain.there || m->verification.there)
+    if (m->maintain.there || m->verification.there || m->copy.there)
         return 0;
     json_t *o = past_document(p->records, m->id, m->last_run_ns, m->last_backup, m->failed.there ? &m->failed : NULL,
                               m->missing);

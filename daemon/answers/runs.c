@@ -74,6 +74,7 @@ static json_t *operation_document(const struct operation *op)
     put_text(o, "repository", op->policy->repository);
     copy_member(o, "does", json_array_get(op->does, 0), "verb");
     put_text(o, "deletes", op->deletes);
+    put_text(o, "copy", op->kind == KIND_COPY ? op->target_name : "");
     jset_int(o, "created_ns", op->created_ns);
     put_ns(o, "started_ns", op->started_ns);
     put_ns(o, "ended_ns", op->completed_ns);

@@ -235,6 +235,7 @@ json_t *answer_status(const struct answer_facts *facts)
     json_t *problems = json_array();
     add_general_problems(f, problems);
     json_t *repositories = list_repositories(f, problems);
+    json_t *copies = list_copies(f, problems);
     add_operation_problems(f, problems);
     json_t *volumes = list_volumes(f, problems);
     json_t *o = json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "daemon", daemon_state(f), "config",
@@ -242,6 +243,9 @@ json_t *answer_status(const struct answer_facts *facts)
                           list_operations(f, overview_running_at), "queue", list_operations(f, overview_queued_at),
                           "volumes", volumes, "volume_counts", count_volumes(f->overview), "jobs", list_jobs(f),
                           "natives", natives_summary(f), "problems", problems);
+    if (json_array_size(copies))
+        json_object_set(o, "copies", copies);
+    json_decref(copies);
     put_metrics(f, o, problems);
     return o;
 }

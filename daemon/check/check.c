@@ -301,12 +301,15 @@ static void check_calendars(struct cfg *c)
 {
     const struct cfg_job *j;
     const struct cfg_repository *r;
+    const struct cfg_copy *k;
     for (unsigned i = 0; (j = cfg_job_at(c, i)); i++)
         check_calendar(c, "job", j->name, "on-calendar", j->on_calendar);
     for (unsigned i = 0; (r = cfg_repository_at(c, i)); i++) {
         check_calendar(c, "repository", r->name, "maintenance-full", r->maintenance_full);
         check_calendar(c, "repository", r->name, "verification", r->verification);
     }
+    for (unsigned i = 0; (k = cfg_copy_at(c, i)); i++)
+        check_calendar(c, "copy", k->name, "on-calendar", k->on_calendar);
 }
 
 /* ---- repositories ---- */
@@ -332,7 +335,8 @@ static void check_secret(struct cfg *c, const struct cfg_repository *r)
 }
 
 /* Whether the movers' user may write there; root always may. */
-static void check_owner(struct cfg *c, const char *where, const struct cfg_repository *r, const struct stat *st)
+static void check_owner(struct cfg *c, const char *where, const char *kind, const struct cfg_repository *r,
+                        const struct stat *st)
 {
     char buf[16384];
     struct passwd pw;
@@ -344,7 +348,7 @@ static void check_owner(struct cfg *c, const char *where, const struct cfg_repos
                                             : S_IWOTH | S_IXOTH;
     if ((st->st_mode & need) != need)
         cfg_complain(c, CFG_WARNING, where, "the directory and its contents should be owned by the movers' user",
-                     "[repository \"%s\"]: user %s cannot write to %s", r->name, user, r->path);
+                     "[%s \"%s\"]: user %s cannot write to %s", kind, r->name, user, r->path);
 }
 
 static void check_repository(struct cfg *c, const struct cfg_repository *r)
@@ -366,34 +370,63 @@ static void check_repository(struct cfg *c, const struct cfg_repository *r)
                      "is its file system mounted? Create one with `snapferry -r NAME repo create`",
                      "[repository \"%s\"]: no repository in %s (no " REPOSITORY_MARKER ")", r->name, r->path);
     else
-        check_owner(c, where, r, &st);
+        check_owner(c, where, "repository", r, &st);
 }
 
 /* The keys of a bucket: one that is missing may come; others are wrong. */
-static void check_keys(struct cfg *c, const struct cfg_repository *r)
+static void check_keys(struct cfg *c, const char *kind, const struct cfg_repository *r)
 {
     char where[CFG_ORIGIN_MAX];
     struct err why = ERR_INIT;
     struct stat st;
     if (r->credentials[0] != '/' || s3_keys_check(r->credentials, &why) == 0)
         return;
-    cfg_where(c, "repository", r->name, "credentials", where);
+    cfg_where(c, kind, r->name, "credentials", where);
     cfg_complain(c, stat(r->credentials, &st) < 0 ? CFG_WARNING : CFG_ERROR, where, why.hint[0] ? why.hint : NULL,
-                 "[repository \"%s\"]: %s", r->name, why.msg);
+                 "[%s \"%s\"]: %s", kind, r->name, why.msg);
 }
 
 /* Read by the daemon, which hands its text to movers. */
-static void check_authorities(struct cfg *c, const struct cfg_repository *r)
+static void check_authorities(struct cfg *c, const char *kind, const struct cfg_repository *r)
 {
     char where[CFG_ORIGIN_MAX];
     struct stat st;
     if (!r->ca_file[0])
         return;
-    cfg_where(c, "repository", r->name, "ca-file", where);
+    cfg_where(c, kind, r->name, "ca-file", where);
     if (stat(r->ca_file, &st) < 0)
         cfg_complain(c, CFG_WARNING, where, NULL, "ca-file %s: %s", r->ca_file, strerror(errno));
     else if (!S_ISREG(st.st_mode) || !st.st_size)
         cfg_complain(c, CFG_ERROR, where, NULL, "ca-file %s is not a file of certificates", r->ca_file);
+}
+
+/* The directory of a copy: the daemon does not make it, since it may be below a mount point. */
+static void check_copy_dir(struct cfg *c, const struct cfg_repository *r)
+{
+    char where[CFG_ORIGIN_MAX];
+    struct stat st;
+    cfg_where(c, "copy", r->name, "path", where);
+    if (stat(r->path, &st) < 0)
+        cfg_complain(c, CFG_WARNING, where,
+                     "is its file system mounted? A new directory has to belong to the movers' user",
+                     "[copy \"%s\"]: %s: %s", r->name, r->path, strerror(errno));
+    else if (!S_ISDIR(st.st_mode))
+        cfg_complain(c, CFG_ERROR, where, NULL, "[copy \"%s\"]: %s is not a directory", r->name, r->path);
+    else
+        check_owner(c, where, "copy", r, &st);
+}
+
+static void check_copies(struct cfg *c, bool storage)
+{
+    const struct cfg_copy *k;
+    for (unsigned i = 0; (k = cfg_copy_at(c, i)); i++) {
+        if (!strcmp(k->place.type, "s3")) {
+            check_keys(c, "copy", &k->place);
+            check_authorities(c, "copy", &k->place);
+        } else if (storage && k->place.path[0]) {
+            check_copy_dir(c, &k->place);
+        }
+    }
 }
 
 static void check_repositories(struct cfg *c, bool storage)
@@ -402,8 +435,8 @@ static void check_repositories(struct cfg *c, bool storage)
     for (unsigned i = 0; (r = cfg_repository_at(c, i)); i++) {
         check_secret(c, r);
         if (!strcmp(r->type, "s3")) {
-            check_keys(c, r);
-            check_authorities(c, r);
+            check_keys(c, "repository", r);
+            check_authorities(c, "repository", r);
         }
         if (storage && r->path[0])
             check_repository(c, r);
@@ -435,6 +468,7 @@ int config_check(struct cfg *c, bool storage, struct err *e)
     check_calendars(c);
     check_endpoint(c);
     check_repositories(c, storage);
+    check_copies(c, storage);
     int rc = check_hooks(c, e);
     if (rc >= 0)
         rc = check_classes(c, storage, e);

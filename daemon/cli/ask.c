@@ -25,6 +25,7 @@ int cli_ask(const struct options *o, struct err *e)
         {VERB_ASK_VERIFY, ask_verify},
         {VERB_ASK_EXPIRE, ask_expire},
         {VERB_ASK_MAINTENANCE, ask_maintenance},
+        {VERB_ASK_COPY, ask_copy},
         {VERB_SCAN, ask_scan},
         {VERB_REPO_DETACH, ask_detach},
         {VERB_FORGET, ask_forget},

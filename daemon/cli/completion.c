@@ -70,6 +70,8 @@ static const struct {
     {VERB_HOLD, "@natives,backups", ""},
     {VERB_UNHOLD, "@natives,backups", ""},
     {VERB_ASK_VERIFY, "@repositories", ""},
+    {VERB_ASK_MAINTENANCE, "@repositories", ""},
+    {VERB_ASK_COPY, "@copies", ""},
     {VERB_SCAN, "@repositories", ""},
     {VERB_REPO_DETACH, "@repositories", ""},
     {VERB_DEBUG_BUNDLE, "<file>", ""},

@@ -171,6 +171,7 @@ int ask_retry(const struct options *o, struct err *e);
 int ask_native_prune(const struct options *o, struct err *e);
 int ask_expire(const struct options *o, struct err *e);
 int ask_verify(const struct options *o, struct err *e);
+int ask_copy(const struct options *o, struct err *e);
 int ask_maintenance(const struct options *o, struct err *e);
 int ask_scan(const struct options *o, struct err *e);
 int ask_detach(const struct options *o, struct err *e);

@@ -34,6 +34,7 @@ static const char *const examples[VERB_COUNT] = {
     [VERB_ASK_VERIFY] = "  snapferry verify main --read-percent 10 --wait\n",
     [VERB_ASK_MAINTENANCE] = "  snapferry maintenance --full --explain --wait\n"
                              "  snapferry maintenance main --full --dry-run --explain\n",
+    [VERB_ASK_COPY] = "  snapferry copy offsite --wait\n",
     [VERB_SCAN] = "  snapferry scan main --wait\n",
     [VERB_REPO_DETACH] = "  snapferry repo detach old\n",
     [VERB_FORGET] = "  snapferry forget /srv/vm/old.img\n",

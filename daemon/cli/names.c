@@ -118,6 +118,14 @@ static void complete_repositories(const struct options *o)
         print_name(r->name);
 }
 
+static void complete_copies(const struct options *o)
+{
+    CLEANUP(cfg_freep) struct cfg *c = load_configuration(o);
+    const struct cfg_copy *k;
+    for (unsigned i = 0; c && (k = cfg_copy_at(c, i)); i++)
+        print_name(k->name);
+}
+
 /* ---- from a repository ---- */
 
 static int print_snapshot(struct snapshot *s, void *arg)
@@ -144,9 +152,11 @@ void names_print(const struct options *o)
         const char *kind;
         void (*print)(const struct options *o);
     } kinds[] = {
-        {"backups", complete_backups},           {"operations", complete_operations}, {"running", complete_running},
-        {"natives", complete_natives},           {"volumes", complete_volumes},       {"jobs", complete_jobs},
-        {"repositories", complete_repositories}, {"classes", complete_classes},       {"snapshots", complete_snapshots},
+        {"backups", complete_backups},           {"operations", complete_operations},
+        {"running", complete_running},           {"natives", complete_natives},
+        {"volumes", complete_volumes},           {"jobs", complete_jobs},
+        {"repositories", complete_repositories}, {"classes", complete_classes},
+        {"snapshots", complete_snapshots},       {"copies", complete_copies},
     };
     log_to(ignore_log, NULL);
     signal(SIGALRM, exit_on_alarm);

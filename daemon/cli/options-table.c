@@ -78,6 +78,7 @@ const struct verb_info verb_table[] = {
      0,
      1,
      "maintain a repository now: free space, compact the index"},
+    {VERB_ASK_COPY, FORM_DAEMON, {"copy", NULL}, "[COPY]", 0, 1, "copy a repository now, as its [copy] section says"},
     {VERB_SCAN, FORM_DAEMON, {"scan", NULL}, "[REPOSITORY]", 0, 1, "rebuild records from repository and storage"},
     {VERB_REPO_DETACH,
      FORM_DAEMON,
@@ -189,7 +190,8 @@ _Static_assert(VERB_COUNT <= 64, "a set of verbs is a 64-bit mask");
 #define ASKS (ALL_VERBS & ~(WITH_REPO | ALONE))
 /* They start an operation that can be waited for. */
 #define STARTS                                                                                                         \
-    (V(ASK_BACKUP) | V(RETRY) | V(ASK_RESTORE) | V(ASK_VERIFY) | V(ASK_EXPIRE) | V(ASK_MAINTENANCE) | V(SCAN))
+    (V(ASK_BACKUP) | V(RETRY) | V(ASK_RESTORE) | V(ASK_VERIFY) | V(ASK_EXPIRE) | V(ASK_MAINTENANCE) | V(ASK_COPY) |    \
+     V(SCAN))
 /* They print tables. */
 #define TABLES                                                                                                         \
     (V(STATUS) | V(OPERATIONS) | V(BACKUPS) | V(VOLUMES) | V(JOBS) | V(NATIVE_LIST) | V(NATIVE_PRUNE) | V(DESCRIBE) |  \
@@ -299,6 +301,7 @@ const struct option_info option_table[] = {
     {OPT_FROM, "from", "WHERE", V(ASK_RESTORE), "auto (default), native or repository"},
     {OPT_OVERWRITE, "overwrite", NULL, V(ASK_RESTORE), "overwrite an existing target"},
     {OPT_NEW, "new", NULL, V(ASK_RESTORE), "create a new volume; fail if it exists"},
+    {OPT_NEW, "new", NULL, V(ASK_COPY), "make another copy if the one that was made is not there any more"},
     {OPT_ALLOW_INCOMPLETE, "allow-incomplete", NULL, V(ASK_RESTORE), "a completed volume of a running backup"},
     {OPT_CLASS_MAP, "class-map", "OLD=NEW", V(ASK_RESTORE), "restore into another storage class; may be repeated"},
     {OPT_VOLUME, "volume", "VOLUME", V(OPERATIONS) | V(NATIVE_LIST) | V(NATIVE_PRUNE) | V(ASK_EXPIRE),

@@ -69,7 +69,8 @@ static int resolve_repository(const struct options *o, struct meant *m, struct e
         CLEANUP(cfg_freep) struct cfg *c = NULL;
         if (cli_cfg(o, &c, e) < 0)
             return -EINVAL;
-        const struct cfg_repository *s = cfg_repository(c, o->repo);
+        const struct cfg_copy *copy = cfg_copy(c, o->repo);
+        const struct cfg_repository *s = copy ? &copy->place : cfg_repository(c, o->repo);
         if (s) {
             memcpy(m->dir, s->path, sizeof m->dir);
             take_s3(m, s);
@@ -84,7 +85,7 @@ static int resolve_repository(const struct options *o, struct meant *m, struct e
         }
         struct stat st;
         if (o->verb != VERB_REPO_CREATE && stat(o->repo, &st) < 0) {
-            err_set(e, ERR_NO_REPO, 0, "no directory and no [repository] section \"%s\"", text_name(o->repo));
+            err_set(e, ERR_NO_REPO, 0, "no directory and no [repository] or [copy] section \"%s\"", text_name(o->repo));
             char from[400];
             if (o->config_dir_given)
                 snprintf(from, sizeof from, "sections are read from the configuration in %.300s", o->config_dir);

@@ -339,6 +339,14 @@ int ask_verify(const struct options *o, struct err *e)
     return start_operation(o, "verify", json_incref(args), "Verification", e);
 }
 
+int ask_copy(const struct options *o, struct err *e)
+{
+    CLEANUP_JSON json_t *args = json_pack("{s:b}", "new", (int)o->new_target);
+    if (!args || add_text(args, "copy", o->n_args ? o->args[0] : NULL, e) < 0)
+        return args ? -EINVAL : err_nomem(e);
+    return start_operation(o, "copy", json_incref(args), "Copy", e);
+}
+
 static void print_scan(const struct options *o, const json_t *answer)
 {
     char whose[300] = "this node";

@@ -13,13 +13,16 @@ const char *result_task(const json_t *op)
     static char buf[4][700];
     static unsigned turn;
     const bool maintain = !strcmp(jstr(op, "kind"), "maintain");
+    char copy[160];
+    snprintf(copy, sizeof copy, "copy %.127s of", jstr(op, "copy"));
     const char *what =
         maintain ? jbool(jobj(jobj(op, "result"), "maintenance"), "full") ? "full maintenance of" : "maintenance of"
+        : *jstr(op, "copy") ? copy
         : *jstr(op, "does") ? jstr(op, "does")
                             : jstr(op, "kind");
     const char *of = *jstr(op, "deletes") ? jstr(op, "deletes") : jstr(op, "repository");
     char *out = buf[turn++ % 4];
-    snprintf(out, sizeof buf[0], "%.60s%s%.600s", what, *of ? " " : "", of);
+    snprintf(out, sizeof buf[0], "%.140s%s%.500s", what, *of ? " " : "", of);
     return out;
 }
 
@@ -166,6 +169,17 @@ static void maintain_text(struct text *t, const json_t *r)
         put_text(t, ", %lld contents DAMAGED", (long long)jint(m, "damaged"));
 }
 
+/* "1.2 GiB in 12 s (100 MiB/s), 34.5 GiB were there, verified" */
+static void copy_text(struct text *t, const json_t *r)
+{
+    const json_t *c = jobj(r, "copy");
+    put_pace(t, jint(c, "copiedBytes"), c);
+    put_item(t, c, "presentBytes", "were there");
+    put_item(t, c, "surplusBytes", "not in the repository any more");
+    if (jbool(c, "verified"))
+        put_text(t, ", verified");
+}
+
 static void plugin_verify_text(struct text *t, const json_t *r)
 {
     put_text(t, "%lld backups intact, %lld damaged, %lld missing, %lld not verified", (long long)jint(r, "done"),
@@ -186,8 +200,8 @@ static const struct kind {
 } kinds[] = {
     {"backup", "readBytes", backup_text, backup_details}, {"restore", "fetchedBytes", restore_text, restore_details},
     {"verify", "bytesRead", verify_text, verify_details}, {"admin", "answers", admin_text, NULL},
-    {"maintain", "maintenance", maintain_text, NULL},     {"verify", "plugin", plugin_verify_text, NULL},
-    {"admin", "plugin", plugin_delete_text, NULL}};
+    {"maintain", "maintenance", maintain_text, NULL},     {"copy", "copy", copy_text, NULL},
+    {"verify", "plugin", plugin_verify_text, NULL},       {"admin", "plugin", plugin_delete_text, NULL}};
 
 /* NULL: it left no result. */
 static const struct kind *kind_of(const json_t *op)

@@ -251,6 +251,35 @@ static void show_repositories(FILE *f, const json_t *s)
     }
 }
 
+/* "offsite of main: made 3 h ago, 1.2 TiB, copied 3.4 GiB; next in 5 h" */
+static void show_copies(FILE *f, const json_t *s)
+{
+    size_t i;
+    const json_t *c;
+    json_array_foreach(jarr(s, "copies"), i, c)
+    {
+        const bool failed = !strcmp(jstr(c, "last_state"), "Failed"), made = jint(c, "done_ns");
+        char line[5000];
+        size_t n = (size_t)snprintf(line, sizeof line, "%.127s of %.127s: ", jstr(c, "name"), jstr(c, "repository"));
+        if (made)
+            n += (size_t)snprintf(line + n, sizeof line - n, "made %s, %s, copied %s", text_ago(jint(c, "done_ns")),
+                                  text_size(c, "bytes"), text_size(c, "copied"));
+        else
+            n += (size_t)snprintf(line + n, sizeof line - n, "not made yet");
+        if (failed)
+            n += (size_t)snprintf(line + n, sizeof line - n, "; FAILED %s", text_ago(jint(c, "last_ns")));
+        if (made && jint(c, "surplus") > 0)
+            n += (size_t)snprintf(line + n, sizeof line - n, "; %s not in the repository any more",
+                                  text_size(c, "surplus"));
+        if (jint(c, "next_ns"))
+            n += (size_t)snprintf(line + n, sizeof line - n, "; next %s", text_in(jint(c, "next_ns")));
+        snprintf(line + n, sizeof line - n, "; %s", jstr(c, "path"));
+        fputs(tint_on(failed ? TINT_BAD : TINT_NONE), f);
+        print_labelled(f, i ? "" : "Copy", line);
+        fputs(tint_off(failed ? TINT_BAD : TINT_NONE), f);
+    }
+}
+
 /* The list has the first ones, `slots` counts all; a daemon of version 0.1 does not count what runs. */
 static size_t count_all(const json_t *s, const char *list, const char *count)
 {
@@ -553,6 +582,7 @@ static void draw_screen(FILE *f, const struct screen *x, const size_t shown[PART
     const json_t *s = x->answer;
     show_daemon(f, s);
     show_repositories(f, s);
+    show_copies(f, s);
     show_slots(f, s);
     parts[0].draw(f, x, shown[0]);
     parts[1].draw(f, x, shown[1]);

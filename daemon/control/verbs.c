@@ -37,6 +37,7 @@ ENGINE_VERB(do_volumes, engine_volumes)
 ENGINE_VERB(do_explain, engine_explain)
 ENGINE_VERB(do_verify, engine_verify)
 ENGINE_VERB(do_maintenance, engine_maintain)
+ENGINE_VERB(do_copy, engine_copy)
 
 typedef void engine_fn(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg);
 
@@ -195,6 +196,7 @@ static const struct {
      "offset:i length:i check:b"},
     {"verify", do_verify, true, false, "repository:s read_percent:n"},
     {"maintenance", do_maintenance, true, false, "repository:s full:b dry_run:b unsafe:b"},
+    {"copy", do_copy, true, false, "copy:s new:b"},
     {"expire", do_expire, true, false, "volume:s dry_run:b explain:b"},
     {"scan", do_scan, true, false, "repository:s node:s replaced:b remove_stale:b"},
     {"detach", do_detach, false, false, "repository:s!"},

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * admin.c - what the daemon needs from a repository, done by movers of kind admin, verify and maintain
+ * admin.c - what the daemon needs from a repository, done by movers of kind admin, verify, maintain and copy
  *
  * The daemon never opens a repository itself. An admin operation carries a list of small steps (check, delete, expire,
  * policy, scan), runs outside the slots, and leaves its answers in its record.
@@ -8,6 +8,7 @@
 #include "base/nearest.h"
 #include "base/time.h"
 #include "base/cleanup.h"
+#include "daemon/decide/copies.h"
 #include "daemon/decide/maintain.h"
 #include "daemon/decide/verification.h"
 
@@ -39,6 +40,15 @@ static void limit_memory(struct mover_limits *l)
         l->memory_max = MAINTAIN_MEMORY_MAX;
 }
 
+/* A copy has limits of its own, in its section. */
+static void limit_rates(struct mover_limits *l, const struct cfg_copy *k)
+{
+    if (k && k->read_limit)
+        l->read_limit = k->read_limit;
+    if (k && k->write_limit)
+        l->write_limit = k->write_limit;
+}
+
 int admin_add_mover(struct decide *d, enum op_kind kind, const char *prefix, const char *repository, const char *mover,
                     struct operation *op, const char *parent, char id[512], struct err *e)
 {
@@ -67,6 +77,8 @@ int admin_add_mover(struct decide *d, enum op_kind kind, const char *prefix, con
     str_set(&policy.mover, mover);
     if (kind == KIND_MAINTAIN)
         limit_memory(&policy.limits);
+    if (kind == KIND_COPY)
+        limit_rates(&policy.limits, cfg_copy(d->world.cfg, op->target_name));
     policy.retries = op->records.n ? RECORD_RETRIES : ADMIN_RETRIES;
     if (op->records.n)
         policy.retry_max_s = RECORD_RETRY_MAX_S;
@@ -177,6 +189,8 @@ static void end(struct decide *d, struct operation *op)
         maintain_ended(d, op);
     if (op->kind == KIND_VERIFY && !op->policy->mover[0])
         verification_ended(d, op);
+    if (op->kind == KIND_COPY)
+        copy_ended(d, op);
     if (operation_become(d, op, op_state_of(op->outcome)) < 0)
         return;
     plan_mover_forget(d, op->id, NULL, NULL);

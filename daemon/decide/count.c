@@ -223,6 +223,19 @@ void count_maintained(struct decide *d, const struct operation *op)
         set(d, "maintenance_reclaimable_bytes", one("repository", repository), bytes(m->reclaimable));
 }
 
+void count_copied(struct decide *d, const struct operation *op)
+{
+    const struct mover_copy c = mover_copy_of(&op->result);
+    const char *copy = op->target_name;
+    add(d, "copies_total", two("copy", copy, "result", count_result(op->outcome)), 1);
+    add(d, "copy_copied_bytes_total", one("copy", copy), bytes(c.copied_bytes));
+    if (op->outcome != OUTCOME_COMPLETED)
+        return;
+    set(d, "copy_last_success_timestamp_seconds", one("copy", copy), (double)(decide_now(d) / NS_PER_S));
+    set(d, "copy_bytes", one("copy", copy), bytes(c.copied_bytes + c.present_bytes + c.surplus_bytes));
+    set(d, "copy_surplus_bytes", one("copy", copy), bytes(c.surplus_bytes));
+}
+
 void count_backup_begun(struct decide *d, const char *schedule, bool restore)
 {
     add(d, restore ? "restore_attempts_total" : "backup_attempts_total", one("schedule", schedule), 1);

@@ -323,6 +323,7 @@ static void look_at_operation(struct decide *d, const char *id)
     case KIND_ADMIN:
     case KIND_VERIFY:
     case KIND_MAINTAIN:
+    case KIND_COPY:
         (op.policy->mover[0] ? decide_plugin_admin : decide_admin)(d, &op);
         break;
     case KIND_DELETE:

@@ -417,6 +417,8 @@ int native_row_read(struct decide *d, const char *alias, struct native_row *ret)
 int native_row_write(struct decide *d, struct native_row *n);
 /* Of a repository: maintenance and verification. `ret` is initialized; without a row it gets an empty one. */
 int repository_row_read(struct decide *d, const char *repository, struct job_run *ret, struct err *e);
+/* Likewise of any row of ROW_JOB, by its id. */
+int memory_row_read(struct decide *d, const char *id, struct job_run *ret, struct err *e);
 int repository_row_write(struct decide *d, struct job_run *row, struct err *e);
 int native_row_become(struct decide *d, struct native_row *n, enum native_state state);
 int volume_row_read(struct decide *d, const char *id, struct volume_row *ret);
@@ -779,6 +781,7 @@ void count_backup_begun(struct decide *d, const char *schedule, bool restore);
 void count_start_failed(struct decide *d, const char *schedule);
 /* A run of maintenance that was to change something. */
 void count_maintained(struct decide *d, const struct operation *op);
+void count_copied(struct decide *d, const struct operation *op);
 void count_backup_ended(struct decide *d, const struct backup *b, enum outcome outcome);
 void count_snapshot(struct decide *d, const struct operation *op, bool taken, double seconds);
 /* Counters that an earlier version kept under other names or labels. */

@@ -44,16 +44,21 @@ int native_row_write(struct decide *d, struct native_row *n)
     return wrote(d, n->id, native_row_save(d->records, n, &e), &e);
 }
 
-int repository_row_read(struct decide *d, const char *repository, struct job_run *ret, struct err *e)
+int memory_row_read(struct decide *d, const char *id, struct job_run *ret, struct err *e)
 {
-    char id[MAINTAIN_ROW_MAX];
     struct err why = ERR_INIT;
-    int rc = job_run_get(d->records, maintain_row_id(repository, id), ret, &why);
+    int rc = job_run_get(d->records, id, ret, &why);
     if (rc < 0 && why.cls == ERR_NOT_FOUND)
         rc = str_set(&ret->id, id) < 0 ? err_nomem(e) : 0;
     else if (rc < 0 && e)
         *e = why;
     return rc;
+}
+
+int repository_row_read(struct decide *d, const char *repository, struct job_run *ret, struct err *e)
+{
+    char id[MAINTAIN_ROW_MAX];
+    return memory_row_read(d, maintain_row_id(repository, id), ret, e);
 }
 
 int repository_row_write(struct decide *d, struct job_run *row, struct err *e)

@@ -64,7 +64,8 @@ static void wait_for_turn(struct engine *g, const struct operation *op, char *wh
             snprintf(why, cap, "its backup is number %u in the queue", n);
     } else if (op->kind == KIND_BACKUP && is_none(op->native_doc)) {
         snprintf(why, cap, "its native snapshot is taken next");
-    } else if (op->kind == KIND_ADMIN || op->kind == KIND_VERIFY || op->kind == KIND_MAINTAIN) {
+    } else if (op->kind == KIND_ADMIN || op->kind == KIND_VERIFY || op->kind == KIND_MAINTAIN ||
+               op->kind == KIND_COPY) {
         const char *down = op->policy->mover[0] ? NULL : repository_down(&g->d, op->policy->repository);
         snprintf(why, cap, "%s", down ? down : "another check of the repository is running");
     } else {

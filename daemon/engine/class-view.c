@@ -102,14 +102,11 @@ int authorities_read(const char *file, char **ret, struct err *e)
     return 0;
 }
 
-int repository_credentials(const struct cfg *c, const char *name, char **ret, struct err *e)
+int place_credentials(const struct cfg_repository *r, char **ret, struct err *e)
 {
-    const struct cfg_repository *r = cfg_repository(c, name);
     struct s3_keys k;
-    if (!r)
-        return not_configured(name, e);
     if (!r->credentials[0])
-        return err_set(e, ERR_USAGE, 0, "%s: repository \"%s\" has no credentials", r->origin, name);
+        return err_set(e, ERR_USAGE, 0, "%s: \"%s\" has no credentials", r->origin, r->name);
     int rc = secret_read(ret, "credentials", r->credentials, e);
     if (rc < 0)
         return rc;
@@ -122,18 +119,24 @@ int repository_credentials(const struct cfg *c, const char *name, char **ret, st
     return rc;
 }
 
+int place_secrets(const struct cfg_repository *r, struct repository_secrets *ret, struct err *e)
+{
+    const bool remote = !strcmp(r->type, "s3");
+    int rc = remote ? place_credentials(r, &ret->credentials, e) : 0;
+    if (rc >= 0 && remote && r->ca_file[0])
+        rc = authorities_read(r->ca_file, &ret->authorities, e);
+    return rc;
+}
+
 int repository_secrets(const struct cfg *c, const char *name, struct repository_secrets *ret, struct err *e)
 {
     const struct cfg_repository *r = cfg_repository(c, name);
     *ret = (struct repository_secrets){.password = NULL};
     if (!r)
         return not_configured(name, e);
-    const bool remote = !strcmp(r->type, "s3");
     int rc = password_of(r, &ret->password, e);
-    if (rc >= 0 && remote)
-        rc = repository_credentials(c, name, &ret->credentials, e);
-    if (rc >= 0 && remote && r->ca_file[0])
-        rc = authorities_read(r->ca_file, &ret->authorities, e);
+    if (rc >= 0)
+        rc = place_secrets(r, ret, e);
     if (rc < 0)
         repository_secrets_clear(ret);
     return rc;

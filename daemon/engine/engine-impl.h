@@ -240,8 +240,10 @@ struct repository_secrets {
 };
 int repository_secrets(const struct cfg *c, const char *name, struct repository_secrets *ret, struct err *e);
 void repository_secrets_clear(struct repository_secrets *s);
+/* All but the password, of the place of a repository or of a copy; `ret` is empty. */
+int place_secrets(const struct cfg_repository *r, struct repository_secrets *ret, struct err *e);
 /* The credentials alone, for password_free(). */
-int repository_credentials(const struct cfg *c, const char *name, char **ret, struct err *e);
+int place_credentials(const struct cfg_repository *r, char **ret, struct err *e);
 /* Certificates in PEM; *ret for free(). */
 int authorities_read(const char *file, char **ret, struct err *e);
 
@@ -300,10 +302,13 @@ void repository_replaced(struct engine *g, const char *name);                /* 
 bool repository_mover_ready(struct engine *g, const char *operation);
 bool repository_mover_ended(struct engine *g, const char *operation, const struct mover_end *end);
 /* Those of the repository of a mover, as they are now; for password_free(). */
-int repository_mover_credentials(struct engine *g, const char *operation, char **ret, struct err *e);
+int repository_mover_credentials(struct engine *g, const char *operation, bool copy, char **ret, struct err *e);
 /* Member "repository" of a mover's job; NULL: it is not configured. The certificates are added to the job later. */
 json_t *repository_job(struct engine *g, const char *name);
-void repository_job_authorities(json_t *job, const struct repository_secrets *s);
+/* The same of any place. */
+json_t *place_job(const struct cfg_repository *r);
+/* `member`: of the job, which is a place. */
+void place_job_authorities(json_t *job, const char *member, const struct repository_secrets *s);
 
 /* When its unique id was recorded here; 0: not yet. */
 int64_t repository_recorded_ns(struct engine *g, const char *name);

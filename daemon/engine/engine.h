@@ -54,6 +54,7 @@ void engine_submit_restore(struct engine *g, const struct request_args *req, eng
 void engine_verify(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg);
 /* {"repository": NAME, "full", "dry_run", "unsafe"}: bool, all optional. ERR_BUSY: a run is under way. */
 void engine_maintain(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg);
+void engine_copy(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg);
 /* Backup, restore or operation id. Valid in every state; terminal: answers "already" with the state. */
 void engine_cancel(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg); /* {"id"} */
 /* {"id", "force": bool}: backup with all that it owns; a running one is cancelled first (needs force). */

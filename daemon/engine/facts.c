@@ -10,7 +10,8 @@
 const char *const fact_states[FACT_STATES] = {"Queued",  "Snapshotting", "Exposing",   "Starting",
                                               "Running", "Retrying",     "Cancelling", "CleaningUp"};
 const char *const fact_phases[FACT_PHASES] = {"Queued", "Snapshotting", "Moving", "Finalizing", "Deleting"};
-const char *const fact_directions[FACT_DIRECTIONS] = {"backup", "restore", "verify", "admin", "delete", "maintain"};
+const char *const fact_directions[FACT_DIRECTIONS] = {"backup", "restore",  "verify", "admin",
+                                                      "delete", "maintain", "copy"};
 
 struct facts {
     void *tree[ROW_KINDS]; /* tsearch(3) */

@@ -14,7 +14,7 @@
 /* States of operations that are not finished, and phases of runs, in the order of a life. */
 #define FACT_STATES 8
 #define FACT_PHASES 5
-#define FACT_DIRECTIONS 6
+#define FACT_DIRECTIONS 7
 extern const char *const fact_states[FACT_STATES];
 extern const char *const fact_phases[FACT_PHASES];
 extern const char *const fact_directions[FACT_DIRECTIONS];

@@ -85,9 +85,9 @@ static void on_ended(const char *operation, const struct mover_end *end, void *a
     engine_mover_ended(g, operation, &own);
 }
 
-static int on_credentials(const char *operation, char **ret, void *arg, struct err *e)
+static int on_credentials(const char *operation, bool copy, char **ret, void *arg, struct err *e)
 {
-    return repository_mover_credentials(arg, operation, ret, e);
+    return repository_mover_credentials(arg, operation, copy, ret, e);
 }
 
 const struct movers_events engine_mover_events = {on_ready, on_started, on_progress, on_ended, on_credentials};

@@ -5,6 +5,7 @@
  * Crash point: engine-mover-started.
  */
 #include "base/crash.h"
+#include "daemon/decide/copies.h"
 #include "daemon/decide/verification.h"
 #include "daemon/engine/engine-impl.h"
 #include "daemon/protocol/mover-wire.h"
@@ -142,6 +143,22 @@ static json_t *admin_job(struct engine *g, const struct operation *op)
     return job;
 }
 
+/* The place to which a repository is copied. `expected`: one was made there, and it has to be there. */
+static int copy_job(struct engine *g, const struct operation *op, const struct cfg_copy *k, json_t *job,
+                    struct repository_secrets *secrets, struct err *e)
+{
+    int rc = place_secrets(&k->place, secrets, e);
+    if (rc < 0)
+        return rc;
+    json_t *place = place_job(&k->place);
+    if (!place || json_object_set_new(job, "copy", place) < 0)
+        return err_nomem(e);
+    place_job_authorities(job, "copy", secrets);
+    jset_bool(job, "verify", op->verify);
+    jset_bool(job, "expected", !op->overwrite && copy_is_expected(k, copy_known(g->records, k->name)));
+    return 0;
+}
+
 static json_t *job_of_kind(struct engine *g, const struct operation *op)
 {
     switch (op->kind) {
@@ -152,6 +169,7 @@ static json_t *job_of_kind(struct engine *g, const struct operation *op)
     case KIND_VERIFY:
     case KIND_ADMIN:
     case KIND_MAINTAIN:
+    case KIND_COPY:
         return admin_job(g, op);
     case KIND_NONE:
     case KIND_DELETE:
@@ -178,8 +196,11 @@ static int start_builtin(struct engine *g, const struct operation *op, struct jo
                          struct err *e)
 {
     const struct policy *policy = op->policy;
-    CLEANUP(repository_secrets_clear) struct repository_secrets secrets = {.password = NULL};
+    CLEANUP(repository_secrets_clear) struct repository_secrets secrets = {.password = NULL}, of_copy = secrets;
+    const struct cfg_copy *copy = op->kind == KIND_COPY ? cfg_copy(g->cfg, op->target_name) : NULL;
     *transient = false;
+    if (op->kind == KIND_COPY && !copy)
+        return err_set(e, ERR_USAGE, 0, "copy \"%s\" is no longer in the configuration", op->target_name);
     if (!cfg_repository(g->cfg, policy->repository)) {
         err_set(e, ERR_USAGE, 0, "repository \"%s\" is no longer in the configuration", policy->repository);
         return err_hint(e, "add [repository \"%s\"] again, or `snapferry delete` the backup", policy->repository);
@@ -196,7 +217,12 @@ static int start_builtin(struct engine *g, const struct operation *op, struct jo
         json_object_set_new(job, changes_member(op), changes_job(op));
     if (!job)
         return err_nomem(e);
-    repository_job_authorities(job, &secrets);
+    place_job_authorities(job, "repository", &secrets);
+    if (copy && copy_job(g, op, copy, job, &of_copy, e) < 0) {
+        if (e->cls == ERR_USAGE)
+            e->cls = ERR_PERMISSION; /* not for good, as above */
+        return -EACCES;
+    }
     struct mover_spec s = {.operation = op->id,
                            .times = times_of(op),
                            .kind = op_kind_name(op->kind),
@@ -206,6 +232,7 @@ static int start_builtin(struct engine *g, const struct operation *op, struct jo
                            .changes_fd = fds.changes,
                            .password = secrets.password,
                            .credentials = secrets.credentials,
+                           .copy_credentials = of_copy.credentials,
                            .limits = &op->policy->limits,
                            .debug = op->debug};
     int rc = movers_start(g->movers, &s, e);

@@ -121,25 +121,28 @@ static bool is_remote(const struct cfg_repository *r)
     return !strcmp(r->type, "s3");
 }
 
+json_t *place_job(const struct cfg_repository *r)
+{
+    return is_remote(r) ? json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:b}", "name", r->name, "type", r->type, "endpoint",
+                                    r->endpoint, "bucket", r->bucket, "prefix", r->prefix, "region", r->region,
+                                    "virtual_host", (int)r->virtual_host)
+                        : json_pack("{s:s,s:s,s:s}", "name", r->name, "type", r->type, "path", r->path);
+}
+
 json_t *repository_job(struct engine *g, const char *name)
 {
     const struct cfg_repository *r = cfg_repository(g->cfg, name);
-    const bool remote = r && is_remote(r);
-    json_t *job = remote ? json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:b}", "name", name, "type", r->type, "endpoint",
-                                     r->endpoint, "bucket", r->bucket, "prefix", r->prefix, "region", r->region,
-                                     "virtual_host", (int)r->virtual_host)
-                  : r    ? json_pack("{s:s,s:s,s:s}", "name", name, "type", r->type, "path", r->path)
-                         : NULL;
+    json_t *job = r ? place_job(r) : NULL;
     const char *id = repository_id(g, name);
     if (job && id[0])
         jset_str(job, "unique_id", id); /* another repository at that place is refused (CF-31) */
     return job;
 }
 
-void repository_job_authorities(json_t *job, const struct repository_secrets *s)
+void place_job_authorities(json_t *job, const char *member, const struct repository_secrets *s)
 {
     if (s->authorities)
-        jset_str(json_object_get(job, "repository"), "ca", s->authorities);
+        jset_str(json_object_get(job, member), "ca", s->authorities);
 }
 
 void repositories_free(struct engine *g)
@@ -201,7 +204,7 @@ static int start_mover(struct repository_look *l, const struct cfg_repository *r
                                              l->mover, "kind", MOVER_KIND_LOOK, "node", cfg_daemon(g->cfg)->node_name,
                                              "repository", repository_job(g, r->name), "cache_dir", g->paths.cache_dir);
         limits_job(job, limits);
-        repository_job_authorities(job, &secrets);
+        place_job_authorities(job, "repository", &secrets);
         const struct mover_spec s = {.operation = l->mover,
                                      .times = {.go_timeout_s = 60, .cancel_grace_s = 5, .max_duration_s = 120},
                                      .kind = MOVER_KIND_LOOK,
@@ -359,13 +362,19 @@ void repositories_refresh(struct engine *g, bool force)
     }
 }
 
-int repository_mover_credentials(struct engine *g, const char *operation, char **ret, struct err *e)
+int repository_mover_credentials(struct engine *g, const char *operation, bool copy, char **ret, struct err *e)
 {
     const struct repository_look *l = look_of_mover(g, operation);
     const struct operation *op = l ? NULL : operation_peek(g->records, operation);
     if (!l && !op)
         return err_set(e, ERR_NOT_FOUND, 0, "there is no operation %s", operation);
-    return repository_credentials(g->cfg, l ? l->health->name : op->policy->repository, ret, e);
+    const char *name = l ? l->health->name : copy ? op->target_name : op->policy->repository;
+    const struct cfg_copy *k = copy ? cfg_copy(g->cfg, name) : NULL;
+    const struct cfg_repository *place = k ? &k->place : copy ? NULL : cfg_repository(g->cfg, name);
+    if (!place)
+        return err_set(e, ERR_USAGE, 0, "%s \"%s\" is no longer in the configuration", copy ? "copy" : "repository",
+                       name);
+    return place_credentials(place, ret, e);
 }
 
 void repositories_reopen(struct engine *g, const char *name)

@@ -2,6 +2,7 @@
 /* requests.c - requests that only change rows: cancel, delete, hold, forget, and what the repository is asked */
 #include "base/crash.h"
 #include "base/nearest.h"
+#include "daemon/decide/copies.h"
 #include "daemon/decide/maintain.h"
 #include "daemon/engine/engine-impl.h"
 #include "daemon/records/names.h"
@@ -56,7 +57,7 @@ static void ask(struct engine *g, const struct request_args *req, request_write_
     reply(NULL, &e, arg);
 }
 
-/* ---- verify, maintenance, expire ---- */
+/* ---- verify, maintenance, copy, expire ---- */
 
 static const char *repository_of(const struct ask *a)
 {
@@ -107,6 +108,28 @@ static int write_maintain(struct decide *d, void *arg, struct err *e)
 void engine_maintain(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg)
 {
     ask(g, req, write_maintain, NULL, reply, arg);
+}
+
+static int write_copy(struct decide *d, void *arg, struct err *e)
+{
+    struct ask *a = arg;
+    const struct cfg *c = a->engine->cfg;
+    const struct cfg_copy *only = cfg_copy_at(c, 0);
+    const char *name = !a->req.copy[0] && only && !cfg_copy_at(c, 1) ? only->name : a->req.copy;
+    const struct cfg_copy *k = cfg_copy(c, name);
+    char id[512] = "";
+    if (!k && !name[0])
+        return err_set(e, ERR_USAGE, 0, only ? "there are several [copy] sections" : "there is no [copy] section");
+    if (!k) {
+        err_set(e, ERR_USAGE, 0, "there is no [copy \"%s\"] in the configuration", name);
+        return nearest_hint(e, cfg_near_copy(c, name), "`snapferry status` shows the copies");
+    }
+    return answer_id(a, copy_submit(d, k, a->req.only_new, id, e), id);
+}
+
+void engine_copy(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg)
+{
+    ask(g, req, write_copy, NULL, reply, arg);
 }
 
 static int write_expire(struct decide *d, void *arg, struct err *e)

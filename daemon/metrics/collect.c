@@ -9,6 +9,7 @@
 
 #include "base/time.h"
 #include "daemon/answers/overview.h"
+#include "daemon/decide/copies.h"
 #include "daemon/decide/maintain.h"
 #include "daemon/decide/verification.h"
 #include "daemon/metrics/samples.h"
@@ -99,6 +100,18 @@ static void of_verification(struct samples *s, const struct cfg_repository *r)
                NULL);
 }
 
+static void of_copies(struct samples *s)
+{
+    const struct cfg_copy *k;
+    for (unsigned i = 0; (k = cfg_copy_at(s->engine->cfg, i)); i++) {
+        const struct copy_memory *m = copy_known(s->engine->records, k->name);
+        struct copy_times t;
+        copy_times(k, m, now_ns(), &t);
+        sample(s, "copy_overdue", t.late_ns != 0, "copy", k->name, NULL);
+        sample(s, "copy_failed", m && m->outcome == OUTCOME_FAILED, "copy", k->name, NULL);
+    }
+}
+
 static void of_repositories(struct samples *s)
 {
     const struct cfg_repository *r;
@@ -151,6 +164,7 @@ json_t *metrics_collect(struct engine *g)
     samples_of_volumes(&s);
     samples_of_natives(&s);
     of_repositories(&s);
+    of_copies(&s);
     of_jobs(&s);
     samples_of_counters(&s);
     samples_of_zeros(&s);

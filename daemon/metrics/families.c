@@ -232,6 +232,20 @@ const struct metric_family metric_families[] = {
         "before the first one.")
     COUNTER("maintenance_total", "repository,result",
         "Finished runs of maintenance; skipped: another client maintains the repository, or nobody.")
+    GAUGE("copy_last_success_timestamp_seconds", "copy",
+        "Unix time in seconds of the end of the last complete copy of its repository; absent before the first one.")
+    GAUGE("copy_overdue", "copy",
+        "1 if the copy has not been made for three intervals of its schedule; 0 if it has, or has no schedule.")
+    GAUGE("copy_failed", "copy",
+        "1 if the last run of the copy failed; 0 if not.")
+    GAUGE("copy_bytes", "copy",
+        "Bytes of all blobs in the copy, at the end of the last complete run; absent before the first one.")
+    GAUGE("copy_surplus_bytes", "copy",
+        "Bytes of blobs in the copy that the repository does not have any more; absent before the first complete run.")
+    COUNTER("copy_copied_bytes_total", "copy",
+        "Bytes of blobs that were copied, also by runs that were not complete.")
+    COUNTER("copies_total", "copy,result",
+        "Finished runs of copies; skipped is always 0.")
     GAUGE("verify_last_success_timestamp_seconds", "repository",
         "Unix time in seconds of the end of the last verification without damage; 0 if there was none.")
     GAUGE("verify_overdue", "repository",

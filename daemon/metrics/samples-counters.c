@@ -4,14 +4,14 @@
 
 #include <stdlib.h>
 
-/* When a class, job or repository is removed from the configuration its series disappear; series without such a
+/* When a class, job, repository or copy is removed from the configuration its series disappear; series without such a
  * label remain. */
 static bool configured(const struct cfg *c, const json_t *labels)
 {
     const char *klass = jstr(labels, "class"), *schedule = jstr(labels, "schedule"),
-               *repository = jstr(labels, "repository");
+               *repository = jstr(labels, "repository"), *copy = jstr(labels, "copy");
     return (!klass[0] || cfg_class(c, klass)) && (!schedule[0] || cfg_job(c, schedule)) &&
-           (!repository[0] || cfg_repository(c, repository));
+           (!repository[0] || cfg_repository(c, repository)) && (!copy[0] || cfg_copy(c, copy));
 }
 
 /* Whether the family is known by that name with these labels: the records may have counters of another version. */

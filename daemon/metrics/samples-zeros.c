@@ -88,9 +88,17 @@ static void of_repository(struct samples *s, const char *name)
     }
 }
 
+static void of_copy(struct samples *s, const char *name)
+{
+    static const char *const results[] = {"completed", "failed", "canceled", "skipped"};
+    for (size_t i = 0; i < N(results); i++)
+        sample_zero(s, "copies_total", "copy", name, "result", results[i], NULL);
+    sample_zero(s, "copy_copied_bytes_total", "copy", name, NULL);
+}
+
 static void of_movers(struct samples *s)
 {
-    static const char *const moving[] = {"backup", "restore", "verify", "admin", "maintain"};
+    static const char *const moving[] = {"backup", "restore", "verify", "admin", "maintain", "copy"};
     const char *reason;
     for (size_t i = 0; i < N(moving); i++) {
         for (int o = MOVER_OK; o <= MOVER_MISMATCH; o++)
@@ -132,7 +140,7 @@ static void of_durations(struct samples *s)
         {"restore", "cleanup"},   {"restore", "total"},   {"verify", "move"},        {"verify", "download"},
         {"verify", "decompress"}, {"verify", "hash"},     {"verify", "total"},       {"admin", "move"},
         {"admin", "total"},       {"delete", "move"},     {"delete", "total"},       {"maintain", "move"},
-        {"maintain", "total"},
+        {"maintain", "total"},    {"copy", "move"},       {"copy", "total"},
     };
     for (size_t i = 0; i < N(stages); i++)
         sample_zero_histogram(s, "operation_duration_seconds", histogram_bounds, "direction", stages[i][0], "stage",
@@ -147,6 +155,7 @@ void samples_of_zeros(struct samples *s)
     const struct cfg_class *k;
     const struct cfg_job *j;
     const struct cfg_repository *r;
+    const struct cfg_copy *y;
     for (unsigned i = 0; (k = cfg_class_at(c, i)); i++)
         of_class(s, k->name);
     for (unsigned i = 0; (j = cfg_job_at(c, i)); i++)
@@ -154,6 +163,8 @@ void samples_of_zeros(struct samples *s)
     of_schedule(s, ""); /* by hand */
     for (unsigned i = 0; (r = cfg_repository_at(c, i)); i++)
         of_repository(s, r->name);
+    for (unsigned i = 0; (y = cfg_copy_at(c, i)); i++)
+        of_copy(s, y->name);
     /* A restore to a target outside all classes has none. */
     of_ends(s, "restore", "");
     sample_zero(s, "written_bytes_total", "class", "", NULL);
@@ -161,6 +172,7 @@ void samples_of_zeros(struct samples *s)
     of_ends(s, "admin", "");
     of_ends(s, "delete", "");
     of_ends(s, "maintain", "");
+    of_ends(s, "copy", "");
     of_movers(s);
     of_stages(s);
     of_durations(s);

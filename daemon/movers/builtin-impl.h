@@ -35,8 +35,9 @@ struct mover_launch {
     struct mover_limits limits;
     uint64_t memory_max, memlock; /* bytes */
     int64_t stop_timeout_s;
-    bool private_network;                      /* its repository is on this machine */
+    bool private_network;                      /* its repository, and its copy, are on this machine */
     const char *repository_path, *device_path; /* "" if none */
+    const char *copy_path;                     /* likewise: the directory to which the repository is copied */
     const char *cache_dir;                     /* the job's, or the one in it of `user`; "" if none */
     const char *volume, *backup;               /* for the journal */
     bool writes_device;
@@ -71,7 +72,7 @@ struct mover {
     json_t *refused;       /* error of a mover that refused its job */
 
     /* descriptors of JOB, and of the log */
-    int job_fd, result_fd, device_fd, password_fd, key_fd, changes_fd, credentials_fd, log_fd;
+    int job_fd, result_fd, device_fd, password_fd, key_fd, changes_fd, credentials_fd, copy_credentials_fd, log_fd;
     int received_fd;   /* of the message being handled, -1: none */
     bool key_wanted;   /* a key that it derives is kept */
     struct key_id key; /* for which repository and password */
@@ -198,8 +199,8 @@ int movers_listen(struct builtin_movers *m, uid_t uid, const char **path, struct
 void movers_unlisten(struct builtin_movers *m);
 /* {"type": type, ...}; 0 or -errno. */
 int mover_send(struct mover *v, const char *type);
-/* With CREDENTIALS goes a descriptor; negative: there are none now. */
-int mover_send_credentials(struct mover *v, int fd);
+/* With CREDENTIALS goes a descriptor; negative: there are none now. `copy`: those of the copy. */
+int mover_send_credentials(struct mover *v, bool copy, int fd);
 int mover_send_job(struct mover *v);
 /* Reads what is left. True: the other end is closed. */
 bool conn_drain(struct mover *v);

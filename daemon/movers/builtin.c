@@ -143,7 +143,7 @@ static struct mover *mover_new(struct builtin_movers *m, const char *operation, 
     v->owner = m;
     v->child = (struct spawned)SPAWNED_INIT;
     v->pidfd = v->job_fd = v->result_fd = v->device_fd = v->password_fd = v->key_fd = v->changes_fd =
-        v->credentials_fd = v->log_fd = v->received_fd = -1;
+        v->credentials_fd = v->copy_credentials_fd = v->log_fd = v->received_fd = -1;
     v->status = -1;
     snprintf(v->operation, sizeof v->operation, "%s", operation);
     snprintf(v->kind, sizeof v->kind, "%s", kind ? kind : "");
@@ -158,8 +158,8 @@ static void mover_free(struct mover *v)
     conn_close(v);
     sd_event_source_disable_unref(v->pid_source);
     sd_event_source_disable_unref(v->report_source);
-    int *const fds[] = {&v->pidfd,  &v->job_fd,     &v->result_fd,      &v->device_fd, &v->password_fd,
-                        &v->key_fd, &v->changes_fd, &v->credentials_fd, &v->log_fd};
+    int *const fds[] = {&v->pidfd,  &v->job_fd,     &v->result_fd,      &v->device_fd,           &v->password_fd,
+                        &v->key_fd, &v->changes_fd, &v->credentials_fd, &v->copy_credentials_fd, &v->log_fd};
     for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
         closep(fds[i]);
     spawned_close(&v->child);
@@ -259,6 +259,13 @@ static void key_prepare(struct mover *v, const struct mover_spec *s)
         v->key_fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
 }
 
+static int credentials_create(int *fd, const char *text, struct err *e)
+{
+    if (text)
+        *fd = memory_sealed("credentials", text, strlen(text), e);
+    return text && *fd < 0 ? *fd : 0;
+}
+
 /* Everything that is sent with JOB, before there is a process. */
 static int descriptors_create(struct mover *v, const struct mover_spec *s, const struct mover_launch *l, struct err *e)
 {
@@ -268,10 +275,10 @@ static int descriptors_create(struct mover *v, const struct mover_spec *s, const
         rc = v->password_fd < 0 ? v->password_fd : 0;
         key_prepare(v, s);
     }
-    if (rc == 0 && s->credentials) {
-        v->credentials_fd = memory_sealed("credentials", s->credentials, strlen(s->credentials), e);
-        rc = v->credentials_fd < 0 ? v->credentials_fd : 0;
-    }
+    if (rc == 0)
+        rc = credentials_create(&v->credentials_fd, s->credentials, e);
+    if (rc == 0)
+        rc = credentials_create(&v->copy_credentials_fd, s->copy_credentials, e);
     if (rc == 0 && s->device_fd >= 0 && (v->device_fd = fcntl(s->device_fd, F_DUPFD_CLOEXEC, 3)) < 0)
         rc = err_set(e, ERR_GENERIC, errno, "cannot duplicate the device's descriptor for %s", v->operation);
     if (rc == 0 && s->changes_fd > 0 && (v->changes_fd = fcntl(s->changes_fd, F_DUPFD_CLOEXEC, 3)) < 0)

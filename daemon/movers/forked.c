@@ -111,10 +111,12 @@ int forked_start(struct mover *v, const struct mover_launch *l, struct err *e)
     s.user = &l->as;
     s.limits = &limits;
     s.private_network = l->private_network;
-    const char *writable[3] = {NULL}; /* the same as ReadWritePaths= of a unit */
+    const char *writable[4] = {NULL}; /* the same as ReadWritePaths= of a unit */
     size_t n = 0;
     if (l->repository_path[0])
         writable[n++] = l->repository_path;
+    if (l->copy_path[0])
+        writable[n++] = l->copy_path;
     if (l->cache_dir[0])
         writable[n++] = l->cache_dir;
     s.writable = writable;

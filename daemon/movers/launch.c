@@ -65,23 +65,30 @@ static const char *text_of(const json_t *o, const char *name)
     return s ? s : "";
 }
 
+static bool is_local(const json_t *place)
+{
+    const char *type = text_of(place, "type");
+    return !*type || !strcmp(type, "filesystem");
+}
+
 static int launch_describe(struct mover_launch *l, const struct mover_spec *s, struct err *e)
 {
-    const json_t *repo = json_object_get(s->job, "repository"), *source = json_object_get(s->job, "source");
-    const char *type = text_of(repo, "type");
+    const json_t *repo = json_object_get(s->job, "repository"), *source = json_object_get(s->job, "source"),
+                 *copy = json_object_get(s->job, "copy");
     char path[4096] = "", link[64];
     if (s->device_fd >= 0) {
         snprintf(link, sizeof link, "/proc/self/fd/%d", s->device_fd);
         ssize_t n = readlink(link, path, sizeof path - 1);
         path[n > 0 && path[0] == '/' ? n : 0] = '\0';
     }
-    l->private_network = !*type || !strcmp(type, "filesystem");
+    l->private_network = is_local(repo) && is_local(copy);
     l->writes_device = !strcmp(s->kind, "restore");
     l->repository_path = strdup(text_of(repo, "path"));
+    l->copy_path = strdup(text_of(copy, "path"));
     l->device_path = strdup(path);
     l->backup = strdup(text_of(s->job, "backup"));
     l->volume = strdup(*text_of(source, "name") ? text_of(source, "name") : text_of(s->job, "target"));
-    return l->repository_path && l->device_path && l->backup && l->volume ? 0 : err_nomem(e);
+    return l->repository_path && l->copy_path && l->device_path && l->backup && l->volume ? 0 : err_nomem(e);
 }
 
 /*
@@ -147,6 +154,7 @@ void launch_free(struct mover_launch *l)
     free_list(l->env);
     free((char *)(uintptr_t)l->user);
     free((char *)(uintptr_t)l->repository_path);
+    free((char *)(uintptr_t)l->copy_path);
     free((char *)(uintptr_t)l->cache_dir);
     free((char *)(uintptr_t)l->device_path);
     free((char *)(uintptr_t)l->volume);

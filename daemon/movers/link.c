@@ -321,9 +321,11 @@ int mover_send(struct mover *v, const char *type)
     return socket_send(v, json_pack("{s:s, s:s}", "type", type, "operation", v->operation), NULL, 0);
 }
 
-int mover_send_credentials(struct mover *v, int fd)
+int mover_send_credentials(struct mover *v, bool copy, int fd)
 {
-    return socket_send(v, json_pack("{s:s, s:s}", "type", WIRE_CREDENTIALS, "operation", v->operation), &fd, fd >= 0);
+    return socket_send(
+        v, json_pack("{s:s, s:s, s:b}", "type", WIRE_CREDENTIALS, "operation", v->operation, WIRE_OF_COPY, (int)copy),
+        &fd, fd >= 0);
 }
 
 int mover_send_job(struct mover *v)
@@ -337,7 +339,8 @@ int mover_send_job(struct mover *v)
                {WIRE_FD_PASSWORD, &v->password_fd},
                {WIRE_FD_KEY, &v->key_fd},
                {WIRE_FD_CHANGES, &v->changes_fd},
-               {WIRE_FD_CREDENTIALS, &v->credentials_fd}};
+               {WIRE_FD_CREDENTIALS, &v->credentials_fd},
+               {WIRE_FD_COPY_CREDENTIALS, &v->copy_credentials_fd}};
     int fds[WIRE_FDS_MAX];
     unsigned n = 0;
     json_t *names = json_array();

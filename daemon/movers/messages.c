@@ -95,18 +95,18 @@ static bool on_renew(struct mover *v, const json_t *m)
     CLEANUP_CLOSE int fd = -1;
     char *text = NULL;
     struct err e = ERR_INIT;
-    (void)m;
+    const bool copy = json_is_true(json_object_get(m, WIRE_OF_COPY));
     if (!v->go)
         return set_violation(v, "requests credentials before GO");
     if (v->renewed_ns && now - v->renewed_ns < WIRE_RENEW_S * NS_PER_S / 2)
         return true; /* several that waited for the connection: one answer is enough */
     v->renewed_ns = now;
-    if (!events->credentials || events->credentials(v->operation, &text, v->owner->arg, &e) < 0)
+    if (!events->credentials || events->credentials(v->operation, copy, &text, v->owner->arg, &e) < 0)
         log_warning("mover of %s: no credentials to renew those that were refused: %s", v->operation, e.msg);
     else if ((fd = memory_sealed("credentials", text, strlen(text), &e)) < 0)
         log_warning("mover of %s: %s", v->operation, e.msg);
     password_free(text);
-    mover_send_credentials(v, fd);
+    mover_send_credentials(v, copy, fd);
     return true;
 }
 

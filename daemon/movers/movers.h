@@ -71,9 +71,9 @@ struct movers_events {
     void (*progress)(const char *operation, const json_t *p, void *arg);
     /* Once, when it has ended and its result was read. movers_has() is false from here on. */
     void (*ended)(const char *operation, const struct mover_end *end, void *arg);
-    /* The keys of its storage were refused: the text of those that are valid now, for password_free(). Also of one that
-     * was adopted. NULL: there never are others. */
-    int (*credentials)(const char *operation, char **ret, void *arg, struct err *e);
+    /* The keys of its storage (`copy`: of the copy that it makes) were refused: the text of those that are valid now,
+     * for password_free(). Also of one that was adopted. NULL: there never are others. */
+    int (*credentials)(const char *operation, bool copy, char **ret, void *arg, struct err *e);
 };
 
 struct movers_opts {
@@ -118,6 +118,7 @@ struct mover_spec {
     int changes_fd;                    /* list of changes (changes_pack()), duplicated; 0 or less: none */
     const char *password;              /* passed in a sealed memfd; NULL: none */
     const char *credentials;           /* likewise: the text of the file of S3 keys */
+    const char *copy_credentials;      /* likewise, of the place to which it copies the repository */
     const struct mover_limits *limits; /* of the policy in the record */
     bool debug;
 };

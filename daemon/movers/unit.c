@@ -20,7 +20,7 @@ static bool is_below(const char *path, const char *dir)
 /* Whether a needed path is below one of them: hiding it would hide that as well. */
 static bool launch_uses(const struct mover_launch *l, const char *const *places)
 {
-    const char *const paths[] = {l->repository_path, l->cache_dir, l->socket, l->program};
+    const char *const paths[] = {l->repository_path, l->copy_path, l->cache_dir, l->socket, l->program};
     for (; *places; places++)
         for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
             if (is_below(paths[i], *places))
@@ -71,10 +71,12 @@ static void put_rights(struct unit_properties *p, const struct mover_launch *l)
         unit_put_bool(p, "PrivateUsers", true);
         unit_put_bool(p, "RemoveIPC", true);
     }
-    const char *write[3] = {NULL};
+    const char *write[4] = {NULL};
     size_t n = 0;
     if (l->repository_path[0])
         write[n++] = l->repository_path;
+    if (l->copy_path[0])
+        write[n++] = l->copy_path;
     if (l->cache_dir[0])
         write[n++] = l->cache_dir;
     if (n)
@@ -263,10 +265,10 @@ static void put_order(struct unit_properties *p, const struct mover_launch *l)
 {
     static const char *const before[] = {"snapferryd.service", NULL};
     static const char *const after[] = {"remote-fs.target", "blk-availability.service", "zfs.target", NULL};
-    const char *const paths[] = {l->repository_path, l->cache_dir, l->device_path};
-    const char *mounts[4] = {NULL};
+    const char *const paths[] = {l->repository_path, l->copy_path, l->cache_dir, l->device_path};
+    const char *mounts[5] = {NULL};
     size_t n = 0;
-    for (size_t i = 0; i < 3; i++)
+    for (size_t i = 0; i < 4; i++)
         if (is_plain(paths[i]) && !is_below(paths[i], "/dev"))
             mounts[n++] = paths[i];
     unit_put_strings(p, "Before", before);

@@ -12,10 +12,10 @@
 #define MOVER_PROTOCOL 1 /* N and N-1 are accepted (MS-54) */
 
 #define WIRE_MAX (64u << 10)
-#define WIRE_FDS_MAX 7
+#define WIRE_FDS_MAX 8
 #define WIRE_NO_FDS                                                                                                    \
     {                                                                                                                  \
-        -1, -1, -1, -1, -1, -1, -1                                                                                     \
+        -1, -1, -1, -1, -1, -1, -1, -1                                                                                 \
     }
 #define WIRE_JOB_MAX (16u << 20) /* bytes of a job document */
 /* Of a message from a mover: what is in it. It is parsed in the daemon's loop. */
@@ -65,6 +65,11 @@
 #define WIRE_FD_KEY "key"
 #define WIRE_FD_CHANGES "changes"         /* sealed: changes_pack() */
 #define WIRE_FD_CREDENTIALS "credentials" /* sealed: the text of the file of S3 keys (base/s3-keys.h) */
+
+#define WIRE_FD_COPY_CREDENTIALS "copy-credentials" /* likewise, of the place of a copy */
+
+/* RENEW and CREDENTIALS: with this member, which is true, they are about the place of the copy. */
+#define WIRE_OF_COPY "copy"
 
 /* PROGRESS: its phases and, X(name) each, its counters. */
 #define WIRE_PHASES "opening", "moving", "committing", "checking", "done"

@@ -19,6 +19,7 @@ static const struct field_desc request_args_table[] = {
     STR(volume),
     STR(native),
     STR(repository),
+    STR(copy),
     STR(node),
     STR(job),
     FIELD(klass, "class", FIELD_STR),

@@ -11,7 +11,7 @@
 #include "daemon/records/types.h"
 
 struct request_args {
-    char *id, *backup, *volume, *native, *repository, *node, *job, *klass, *state;
+    char *id, *backup, *volume, *native, *repository, *copy, *node, *job, *klass, *state;
     char *after, *target, *note, *description;
     struct strs volumes;
     enum restore_from from; /* FROMS: "auto" */

@@ -91,6 +91,7 @@ static const struct field_desc mover_result_table[] = {
     NUMBER(failed, "failed"),
     FIELD(failures, "failures", FIELD_STRUCTS, .of = &plugin_failure_fields),
     STRUCT(maintenance, mover_maintenance),
+    FIELD(copy, "copy", FIELD_OBJECT, .about = "of a repository: blobs and bytes"),
 };
 TABLE(mover_result, "result", .keep_text = false);
 #undef S
@@ -137,6 +138,18 @@ int mover_result_add_failure(struct mover_result *r, const char *operation, cons
     str_set(&v->operation, operation);
     str_set(&v->volume, volume);
     return str_set(&v->error, error);
+}
+
+struct mover_copy mover_copy_of(const struct mover_result *r)
+{
+    const json_t *c = r->copy;
+    return (struct mover_copy){.there = c != NULL,
+                               .copied = jint(c, "copiedBlobs"),
+                               .copied_bytes = jint(c, "copiedBytes"),
+                               .present = jint(c, "presentBlobs"),
+                               .present_bytes = jint(c, "presentBytes"),
+                               .surplus = jint(c, "surplusBlobs"),
+                               .surplus_bytes = jint(c, "surplusBytes")};
 }
 
 /* The answer of the step that looked at it; NULL: none did. */

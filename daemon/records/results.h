@@ -65,6 +65,14 @@ struct mover_maintenance {
     json_t *unknown;
 };
 
+/* Of a copy of a repository: blobs and bytes, 0 where not reported. */
+struct mover_copy {
+    bool there;
+    int64_t copied, copied_bytes;   /* by this run */
+    int64_t present, present_bytes; /* were there */
+    int64_t surplus, surplus_bytes; /* are there, and not in the repository any more */
+};
+
 /* Numbers: -1 is not reported. Whether there is a result at all: `there`. */
 struct mover_result {
     bool there;
@@ -82,6 +90,7 @@ struct mover_result {
     char *plugin;
     struct list_of_structs failures; /* of struct plugin_failure */
     struct mover_maintenance maintenance;
+    json_t *copy; /* see mover_copy_of(); NULL: it was none */
     json_t *unknown;
 };
 extern const struct fields mover_stage_fields;
@@ -99,6 +108,9 @@ static inline int64_t result_bytes(int64_t n)
 }
 /* Adds one to `failures`; fails for lack of memory. */
 int mover_result_add_failure(struct mover_result *r, const char *operation, const char *volume, const char *error);
+
+/* What a copy has done, as far as it came. */
+struct mover_copy mover_copy_of(const struct mover_result *r);
 
 /* Whether it has written the provisional record of its backup; `doc`: what the mover left. */
 bool mover_result_recorded(const json_t *doc);

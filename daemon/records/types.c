@@ -12,7 +12,7 @@
 
 /* ---- words ---- */
 
-NAMES(op_kind, "", "backup", "restore", "verify", "admin", "delete", "maintain");
+NAMES(op_kind, "", "backup", "restore", "verify", "admin", "delete", "maintain", "copy");
 NAMES(op_state, "", "Queued", "Snapshotting", "Exposing", "Starting", "Running", "Retrying", "Cancelling", "CleaningUp",
       "Completed", "PartiallyFailed", "Failed", "Canceled", "Skipped");
 NAMES(backup_state, "", "Queued", "Snapshotting", "Moving", "Finalizing", "Deleting", "Completed", "PartiallyFailed",
@@ -650,6 +650,32 @@ static const struct field_desc verify_memory_table[] = {
 static TABLE(verify_memory, "verify-memory", .keep_text = false);
 #undef S
 
+#define S struct copy_memory
+static const struct field_desc copy_memory_table[] = {
+    FIELD(there, "", FIELD_BOOL, .flags = FIELD_THERE),
+    TIME(since_ns, .about = "since when it is made by schedule"),
+    TIME(tried_ns, .about = "when the last one ended"),
+    ENUM(outcome, outcome),
+    STR(operation),
+    STR(error),
+    TIME(good_ns, .about = "when the last one ended that was complete"),
+    STR(place, .about = "where it was made"),
+    INT(copied, .about = "blobs that it copied"),
+    BYTES(copied_bytes),
+    INT(blobs, .about = "in the copy then"),
+    BYTES(bytes),
+    INT(surplus, .about = "of these, not in the repository any more"),
+    BYTES(surplus_bytes),
+};
+static TABLE(copy_memory, "copy-memory", .keep_text = false);
+#undef S
+
+char *copy_row_id(const char *copy, char out[MAINTAIN_ROW_MAX])
+{
+    snprintf(out, MAINTAIN_ROW_MAX, "[copy %s]", copy);
+    return out;
+}
+
 char *maintain_row_id(const char *repository, char out[MAINTAIN_ROW_MAX])
 {
     snprintf(out, MAINTAIN_ROW_MAX, "[repository %s]", repository);
@@ -668,6 +694,7 @@ static const struct field_desc job_run_table[] = {
     FIELD(missing, "missing", FIELD_ARRAY, .about = "volume and reason, of what its last start did not find"),
     STRUCT(maintain, maintain_memory, .about = "of the row of a repository"),
     STRUCT(verification, verify_memory, .about = "likewise"),
+    STRUCT(copy, copy_memory, .about = "of the row of a copy"),
 };
 TABLE(job_run, "job", .keep_text = false);
 #undef S

@@ -30,7 +30,17 @@ enum row_kind {
     ROW_KINDS
 };
 
-enum op_kind { KIND_NONE, KIND_BACKUP, KIND_RESTORE, KIND_VERIFY, KIND_ADMIN, KIND_DELETE, KIND_MAINTAIN, KINDS };
+enum op_kind {
+    KIND_NONE,
+    KIND_BACKUP,
+    KIND_RESTORE,
+    KIND_VERIFY,
+    KIND_ADMIN,
+    KIND_DELETE,
+    KIND_MAINTAIN,
+    KIND_COPY, /* of a repository: target_name is the name of its [copy] section */
+    KINDS
+};
 
 enum op_state {
     OP_NONE,
@@ -448,12 +458,9 @@ struct operation {
     char *job, *description;
     int64_t configured_ns; /* when it took over a changed configuration */
     char *config_kept;     /* why it did not take over a part of it */
-    bool debug, rebuilt, degraded;
+    bool debug, rebuilt, degraded, queue_counted, cancel;
     int64_t state_since_ns, started_ns, ended_ns, completed_ns;
     struct op_spent spent_ms;
-    bool queue_counted;
-    /* cancel */
-    bool cancel;
     int64_t cancel_ns, cancel_deadline_ns;
     char *cancel_reason;
     /* attempts */
@@ -760,6 +767,21 @@ struct verify_memory {
     json_t *unknown;
 };
 
+/* What is known of a copy of a repository. It is part of a row of ROW_JOB whose id is "[copy NAME]". */
+struct copy_memory {
+    bool there;
+    int64_t since_ns;        /* since when there is a schedule; 0: there is none */
+    int64_t tried_ns;        /* when the last one ended */
+    enum outcome outcome;    /* of it */
+    char *operation, *error; /* likewise */
+    int64_t good_ns;         /* when the last one ended that was complete */
+    char *place;             /* where that one was made: another place is another copy */
+    /* of that one: what it copied, and what is in the copy now; of this what the repository does not have any more */
+    int64_t copied, copied_bytes, blobs, bytes, surplus, surplus_bytes;
+    json_t *unknown;
+};
+char *copy_row_id(const char *copy, char out[MAINTAIN_ROW_MAX]);
+
 struct job_run {
     ROW_HEAD;
     enum job_state state;
@@ -770,6 +792,7 @@ struct job_run {
     json_t *missing; /* array of {"volume", "reason"} */
     struct maintain_memory maintain;
     struct verify_memory verification;
+    struct copy_memory copy;
     json_t *unknown;
 };
 

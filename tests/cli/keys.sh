@@ -7,7 +7,7 @@ cd "$(dirname "$0")/../.." || exit 1
 # "key member" of each entry of the table; of limits the member of the list that jobs are made from.
 keys() {
     perl -0777 -ne 's!/\*.*?\*/!!sg;
-        my $rooms = "DAEMON|METRICS|REPOSITORY|CLASS|VOLUME|JOB|PLUGIN|RULE|P";
+        my $rooms = "DAEMON|METRICS|REPOSITORY|CLASS|VOLUME|JOB|PLUGIN|RULE|COPY|P";
         while (/\{\{"([^"]+)",\s*(?:POLICY|LIMITS|"[^"]*").*?\}\s*,\s*($rooms)\(([a-z_.]+)\)/sg) {
             my ($key, $room, $member) = ($1, $2, $3);
             $member =~ s/.*\.//;

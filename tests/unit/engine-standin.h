@@ -346,6 +346,11 @@ void engine_maintain(struct engine *g, const struct request_args *req, engine_re
     standin_reply(g, req, json_pack("{s:s}", "operation", "maintain-1"), NULL, reply, arg);
 }
 
+void engine_copy(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg)
+{
+    standin_reply(g, req, json_pack("{s:s}", "operation", "copy-1"), NULL, reply, arg);
+}
+
 void engine_logs(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg)
 {
     standin_reply(g, req, json_pack("{s:b}", "fetched", 0), NULL, reply, arg);

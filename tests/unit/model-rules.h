@@ -3,6 +3,7 @@
 #ifndef SNAPFERRY_TESTS_UNIT_MODEL_RULES_H
 #define SNAPFERRY_TESTS_UNIT_MODEL_RULES_H
 
+#include "daemon/decide/copies.h"
 #include "daemon/decide/maintain.h"
 #include "daemon/decide/verification.h"
 #include "tests/unit/model.h"
@@ -409,6 +410,56 @@ static void rest_verification(void)
         violated("E-12", "the next share begins at %lld, in no round", (long long)k->from_ppm);
 }
 
+/* ---- copies ---- */
+
+struct copied {
+    unsigned ended;
+    uint64_t seq, good_seq;
+    char id[BOARD_ID_MAX];
+    enum outcome outcome;
+    int64_t good_ns;
+};
+static int rest_copied(const struct operation *op, void *arg)
+{
+    struct copied *x = arg;
+    if (op->kind != KIND_COPY)
+        return 0;
+    x->ended++;
+    if (op->outcome == OUTCOME_COMPLETED && op->seq > x->good_seq) {
+        x->good_seq = op->seq;
+        x->good_ns = op->completed_ns;
+    }
+    if (op->seq < x->seq)
+        return 0;
+    x->seq = op->seq;
+    x->outcome = op->outcome;
+    snprintf(x->id, sizeof x->id, "%s", op->id);
+    return 0;
+}
+
+static int add_copied(const char *name, const json_t *labels, double value, void *arg)
+{
+    (void)labels;
+    if (!strcmp(name, "copies_total"))
+        *(double *)arg += value;
+    return 0;
+}
+
+/* What is known of a copy is what its last run has said, one at a time, and each was counted once. A good one is not
+ * forgotten by one that failed. */
+static void rest_copies(void)
+{
+    struct copied x = {.ended = 0};
+    double counted = 0;
+    operation_each(m.records, NULL, rest_copied, &x, NULL);
+    records_counters(m.records, add_copied, &counted, NULL);
+    const struct copy_memory *k = copy_known(m.records, "offsite");
+    if (counted != x.ended)
+        violated("exactly once", "%g copies were counted, %u ended", counted, x.ended);
+    if (x.id[0] && (!k || strcmp(k->operation, x.id) != 0 || k->outcome != x.outcome || k->good_ns != x.good_ns))
+        violated("copies", "the last copy is %s, %s is remembered", x.id, k ? k->operation : "nothing");
+}
+
 struct sums {
     double operations, backups;
 };
@@ -447,6 +498,7 @@ static void rules_at_rest(void)
     rest_counters();
     rest_maintenance();
     rest_verification();
+    rest_copies();
 }
 
 #endif

@@ -172,6 +172,9 @@ static json_t *mover_result(const struct model_mover *v)
         return json_pack("{s:{s:s,s:i,s:i,s:b,s:i,s:i,s:f}}", "maintenance", "owner", "us@here", "quickSeconds", 3600,
                          "fullSeconds", (int)pick(2) * 86400, "full", 1, "freedBytes", 1 << 20, "reclaimableBytes",
                          4096, "seconds", 1.5);
+    case KIND_COPY:
+        return json_pack("{s:{s:i,s:i,s:i,s:i,s:i,s:i}}", "copy", "copiedBlobs", 3, "copiedBytes", 1 << 20,
+                         "presentBlobs", 7, "presentBytes", 4 << 20, "surplusBlobs", 1, "surplusBytes", 4096);
     case KIND_ADMIN:
         record_outcomes(operation_peek(m.records, v->id));
         return admin_result(jarr(v->job, "do") ? jarr(v->job, "do") : jarr(v->job, "records"));

@@ -75,7 +75,8 @@ static bool has_kind(const char *sections, const char *kind)
 /* Whether keys of that row belong under the head. */
 static bool under(const struct cfg_key *k, const char *head)
 {
-    bool many = strchr(k->sections, ' ') || !strcmp(k->name, "group");
+    /* Those of the place of a copy are described under the repository's. */
+    bool many = (strchr(k->sections, ' ') && strcmp(k->sections, "repository copy")) || !strcmp(k->name, "group");
     if (!strcmp(head, "Policy keys"))
         return many && !has_kind(k->sections, "mover");
     if (!strcmp(head, "Limits of movers"))

@@ -12,6 +12,7 @@
  *
  * tests/README.md lists the commands.
  */
+#include "daemon/decide/copies.h"
 #include "daemon/decide/maintain.h"
 #include "daemon/decide/verification.h"
 
@@ -465,6 +466,31 @@ static void cmd_verification(void)
     show_when("overdue since", t.late_ns);
 }
 
+/* copy NAME [begin|run|new]: when it is due; the schedule is noted, a run begins, also where there is none any more */
+static void cmd_copy(void)
+{
+    const struct cfg_copy *k = cfg_copy(m.cfg[m.cfg_now], word(1));
+    struct copy_times t;
+    struct err e = ERR_INIT;
+    char id[512];
+    int rc = 0;
+    if (has_word("begin"))
+        rc = copy_begin(&m.d, k, &e);
+    else if (has_word("run") || has_word("new"))
+        rc = copy_submit(&m.d, k, has_word("new"), id, &e);
+    if (rc < 0)
+        show_error(&e);
+    if (cmd.n > 2)
+        return;
+    const struct copy_memory *known = copy_known(m.records, word(1));
+    copy_times(k, known, m.now, &t);
+    out_line(t.next_ns == INT64_MAX ? "no schedule" : t.next_ns <= m.now ? "due" : "not due");
+    show_when("next", t.next_ns);
+    show_when("overdue since", t.late_ns);
+    if (copy_is_expected(k, known))
+        out_line("one is expected");
+}
+
 /* check REPOSITORY SNAPSHOT=ALIAS ... */
 static void cmd_check(void)
 {
@@ -756,6 +782,7 @@ static const struct {
     {"looked-after", cmd_looked_after},
     {"maintenance", cmd_maintenance},
     {"verification", cmd_verification},
+    {"copy", cmd_copy},
     {"end", cmd_end},
     {"fail", cmd_fail},
     {"ready", cmd_ready},

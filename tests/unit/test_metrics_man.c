@@ -125,7 +125,7 @@ static void labels_keep_the_rules(void **state)
     static const char *const known[] = {"version", "commit",     "direction", "class",    "reason", "state",
                                         "phase",   "result",     "stage",     "schedule", "volume", "id",
                                         "driver",  "repository", "why",       "op",       "code",   "source",
-                                        "kind",    "pool",       "cause",     "node"};
+                                        "kind",    "pool",       "cause",     "node",     "copy"};
     for (const struct metric_family *f = metric_families; f->name; f++) {
         char labels[200], *save = NULL;
         snprintf(labels, sizeof labels, "%s", f->labels);

@@ -16,6 +16,7 @@
  *   MODEL_TRACE=1        prints each step
  *   MODEL_SHOW=1         prints how often each cell was reached (make model adds up those of its parts)
  */
+#include "daemon/decide/copies.h"
 #include "tests/unit/model-kept.h"
 #include "tests/unit/model-parts.h"
 #include "tests/unit/model-rules.h"
@@ -307,6 +308,26 @@ static void play_maintain(void)
         violated("CF-35", "maintenance %s is begun beside another one", id);
 }
 
+static int count_copies(const struct operation *op, void *arg)
+{
+    *(unsigned *)arg += op->kind == KIND_COPY;
+    return 0;
+}
+
+static void play_copy(void)
+{
+    const struct operation_filter live = {.live = true};
+    const struct cfg_copy *k = cfg_copy(m.cfg[m.cfg_now], "offsite");
+    unsigned running = 0;
+    char id[512] = "";
+    struct err e = ERR_INIT;
+    operation_each(m.records, &live, count_copies, &running, NULL);
+    const int rc = copy_submit(&m.d, k, one_in(8), id, &e);
+    trace("copy: %s", rc < 0 ? e.msg : id);
+    if (running && rc == 0)
+        violated("copies", "copy %s is begun beside another one", id);
+}
+
 static void play_admin(void)
 {
     CLEANUP(operation_clear) struct operation op;
@@ -315,6 +336,8 @@ static void play_admin(void)
     operation_init(&op);
     if (one_in(3)) {
         play_maintain();
+    } else if (one_in(3)) {
+        play_copy();
     } else if (pick(2)) {
         op.does = json_pack("[{s:s}]", "verb", "expire");
         admin_add(&m.d, KIND_ADMIN, "admin-expire", "main", &op, NULL, id, &e);
@@ -564,7 +587,7 @@ static void load_configurations(bool fail)
         snprintf(
             ini, sizeof ini,
             "[daemon]\nnode-name = n\non-restart = %s\n%s\n[repository \"main\"]\ntype = filesystem\npath = /srv/r\n"
-            "password-file = /etc/p\n"
+            "password-file = /etc/p\n[copy \"offsite\"]\npath = /srv/copy\n"
             "[storage-class \"a\"]\ndriver = reflink\nmatch = /srv/a/*.img\nsnapshots-to-retain = %u\nprune = before\n"
             "backup-read-only = no\nhook-prepare = /bin/true\n%s"
             "[storage-class \"b\"]\ndriver = reflink\nmatch = /srv/b/*.img\nsnapshots-to-retain = 1\n"
@@ -735,6 +758,9 @@ static const struct row_of_cells table[] = {
     {KIND_DELETE, OP_RUNNING, "lcwWR"},      {KIND_MAINTAIN, OP_QUEUED, "lcR"},
     {KIND_MAINTAIN, OP_STARTING, "lcrfR"},   {KIND_MAINTAIN, OP_RUNNING, "lcofR"},
     {KIND_MAINTAIN, OP_RETRYING, "lcR"},     {KIND_MAINTAIN, OP_CANCELLING, "lofR"},
+    {KIND_COPY, OP_QUEUED, "lcR"},           {KIND_COPY, OP_STARTING, "lcrfR"},
+    {KIND_COPY, OP_RUNNING, "lcofR"},        {KIND_COPY, OP_RETRYING, "lcR"},
+    {KIND_COPY, OP_CANCELLING, "lofR"},
 };
 
 static void every_cell_is_reached(void **state)

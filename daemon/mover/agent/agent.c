@@ -58,7 +58,7 @@ struct agent {
     struct job job;
     struct lockdown locks;
     struct mover_progress progress;
-    int job_fd, result_fd, device_fd, password_fd, key_fd, changes_fd, credentials_fd;
+    int job_fd, result_fd, device_fd, password_fd, key_fd, changes_fd, credentials_fd, copy_credentials_fd;
     bool key_wanted; /* the daemon keeps the derived key */
     int64_t go_timeout_s;
     char *password;
@@ -80,7 +80,8 @@ static int take_descriptors(struct agent *a, const json_t *msg, int fds[WIRE_FDS
                  {WIRE_FD_PASSWORD, &a->password_fd},
                  {WIRE_FD_KEY, &a->key_fd},
                  {WIRE_FD_CHANGES, &a->changes_fd},
-                 {WIRE_FD_CREDENTIALS, &a->credentials_fd}};
+                 {WIRE_FD_CREDENTIALS, &a->credentials_fd},
+                 {WIRE_FD_COPY_CREDENTIALS, &a->copy_credentials_fd}};
     const json_t *names = json_object_get(msg, "fds");
     for (size_t i = 0; i < json_array_size(names) && i < WIRE_FDS_MAX; i++) {
         const char *name = json_string_value(json_array_get(names, i));
@@ -215,7 +216,8 @@ static int check_identity(struct agent *a, const struct repo_format *f, struct e
             "another repository is at %s: its unique id is %.16s..., the one recorded by this node is %.16s...",
             a->location, id, a->job.repository_id);
     return err_hint(e, "%s? `snapferry status` shows what to do",
-                    a->job.remote ? "are endpoint, bucket and prefix right" : "is the right file system mounted");
+                    a->job.repository.remote ? "are endpoint, bucket and prefix right"
+                                             : "is the right file system mounted");
 }
 
 static int blobs_of(struct agent *a, struct blobs **ret, struct err *e)
@@ -279,11 +281,9 @@ static int open_repository(struct agent *a, struct repo **ret, struct err *e)
 
 static int job_run(struct agent *a, struct err *e)
 {
-    static int (*const run[])(struct run_context *, struct repo *, struct err *) = {[JOB_BACKUP] = run_backup,
-                                                                                    [JOB_RESTORE] = run_restore,
-                                                                                    [JOB_VERIFY] = run_verify,
-                                                                                    [JOB_ADMIN] = run_admin,
-                                                                                    [JOB_MAINTAIN] = run_maintain};
+    static int (*const run[])(struct run_context *, struct repo *, struct err *) = {
+        [JOB_BACKUP] = run_backup, [JOB_RESTORE] = run_restore,   [JOB_VERIFY] = run_verify,
+        [JOB_ADMIN] = run_admin,   [JOB_MAINTAIN] = run_maintain, [JOB_COPY] = run_copy};
     CLEANUP(repo_freep) struct repo *r = NULL;
     if (a->job.kind == JOB_LOOK)
         return look(a, e);
@@ -292,6 +292,8 @@ static int job_run(struct agent *a, struct err *e)
                             .changes = a->changes_fd,
                             .progress = &a->progress,
                             .cancel = &cancel,
+                            .copy_credentials = a->copy_credentials_fd,
+                            .link = a->link,
                             .result = a->result};
     int rc = open_repository(a, &r, e);
     password_free(take_ptr(&a->password));
@@ -390,6 +392,7 @@ int agent_main(const char *socket, const char *operation)
                       .password_fd = -1,
                       .key_fd = -1,
                       .credentials_fd = -1,
+                      .copy_credentials_fd = -1,
                       .result = json_object()};
     struct err e = ERR_INIT;
     const int64_t began_ns = now_ns();

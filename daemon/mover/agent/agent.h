@@ -18,6 +18,8 @@ struct run_context {
     int changes; /* likewise */
     struct mover_progress *progress;
     struct mover_cancel *cancel;
+    int copy_credentials; /* likewise */
+    struct link *link;
     json_t *result;       /* members are added to it */
     size_t listed;        /* bytes of the lists in it, see list_add() */
     size_t listed_values; /* likewise */
@@ -32,6 +34,7 @@ int run_restore(struct run_context *x, struct repo *r, struct err *e);
 int run_verify(struct run_context *x, struct repo *r, struct err *e);
 int run_admin(struct run_context *x, struct repo *r, struct err *e);
 int run_maintain(struct run_context *x, struct repo *r, struct err *e);
+int run_copy(struct run_context *x, struct repo *r, struct err *e);
 /* Its step "check" (docs/mover.md). */
 int admin_check(struct run_context *x, struct repo *r, const json_t *step, json_t *answer, struct err *e);
 /* Its steps "record" and "records" (run-records.c). */

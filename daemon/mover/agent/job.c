@@ -301,6 +301,17 @@ static int maintain_members(struct job *j, struct err *e)
     return rc == 0 ? member_flag(j->doc, "unsafe", &j->unsafe, e) : rc;
 }
 
+static int job_place_read(const json_t *o, const char *name, struct job_place *ret, struct err *e);
+
+static int copy_members(struct job *j, struct err *e)
+{
+    int rc = job_place_read(j->doc, "copy", &j->copy, e);
+    j->remote |= rc == 0 && j->copy.remote;
+    if (rc == 0)
+        rc = member_flag(j->doc, "verify", &j->verify, e);
+    return rc == 0 ? member_flag(j->doc, "expected", &j->expected, e) : rc;
+}
+
 static int look_members(struct job *j, struct err *e)
 {
     (void)j, (void)e;
@@ -320,6 +331,7 @@ static const struct kind {
     [JOB_ADMIN] = {"admin", admin_members, " do "},
     [JOB_LOOK] = {MOVER_KIND_LOOK, look_members, " "},
     [JOB_MAINTAIN] = {"maintain", maintain_members, " full dry_run unsafe "},
+    [JOB_COPY] = {"copy", copy_members, " copy verify expected "},
 };
 #define LIMIT_NAME(name, ...) " " #name
 static const char known_everywhere[] = " protocol operation kind backup volume node repository cache_dir cache_size "
@@ -362,7 +374,7 @@ static int find_kind(struct job *j, struct err *e)
             return 0;
         }
     }
-    return rc < 0 ? rc : job_refuse(e, "kind", "is none of backup, restore, verify, admin, look, maintain");
+    return rc < 0 ? rc : job_refuse(e, "kind", "is none of backup, restore, verify, admin, look, maintain, copy");
 }
 
 /* Certificates have line breaks. */
@@ -370,8 +382,8 @@ static int job_authorities(const json_t *r, const char **ret, struct err *e)
 {
     const json_t *v = json_object_get(r, "ca");
     *ret = json_string_value(v);
-    return v && !*ret                            ? job_refuse(e, "repository.ca", "is not a string")
-           : v && json_string_length(v) > CA_MAX ? job_refuse(e, "repository.ca", "is too long")
+    return v && !*ret                            ? job_refuse(e, "ca", "is not a string")
+           : v && json_string_length(v) > CA_MAX ? job_refuse(e, "ca", "is too long")
                                                  : 0;
 }
 
@@ -395,25 +407,33 @@ static int job_bucket(const json_t *r, struct job_s3 *s, struct err *e)
     return rc;
 }
 
-static int job_repository(struct job *j, struct err *e)
+static int job_place_read(const json_t *o, const char *name, struct job_place *ret, struct err *e)
 {
     json_t *r;
-    const char *type;
-    int rc = member_object(j->doc, "repository", true, &r, e);
+    const char *type, *unused;
+    int rc = member_object(o, name, true, &r, e);
+    if (rc < 0)
+        return rc;
+    rc = member_text(r, "type", false, 31, &type, e);
+    ret->remote = rc == 0 && type && !strcmp(type, "s3");
+    if (rc == 0 && type && !ret->remote && strcmp(type, "filesystem") != 0)
+        rc = job_refuse(e, "type", "is neither \"filesystem\" nor \"s3\"");
     if (rc == 0)
-        rc = member_text(r, "type", false, 31, &type, e);
-    j->remote = rc == 0 && type && !strcmp(type, "s3");
-    if (rc == 0 && type && !j->remote && strcmp(type, "filesystem") != 0)
-        rc = job_refuse(e, "repository.type", "is neither \"filesystem\" nor \"s3\"");
-    if (rc == 0)
-        rc = member_text(r, "name", false, 127, &j->repository_name, e);
-    if (rc == 0 && j->remote)
-        rc = job_bucket(r, &j->s3, e);
+        rc = member_text(r, "name", false, 127, &unused, e);
+    if (rc == 0 && ret->remote)
+        rc = job_bucket(r, &ret->s3, e);
     else if (rc == 0)
-        rc = member_path(r, "path", true, &j->repository_path, e);
-    if (rc == 0)
-        rc = member_text(r, "unique_id", false, 2 * FORMAT_ID_MAX, &j->repository_id, e);
-    return rc;
+        rc = member_path(r, "path", true, &ret->path, e);
+    return rc < 0 ? err_wrap(e, "%.100s", name) : 0;
+}
+
+static int job_repository(struct job *j, struct err *e)
+{
+    int rc = job_place_read(j->doc, "repository", &j->repository, e);
+    j->remote = j->repository.remote;
+    return rc == 0 ? member_text(json_object_get(j->doc, "repository"), "unique_id", false, 2 * FORMAT_ID_MAX,
+                                 &j->repository_id, e)
+                   : rc;
 }
 
 /* Jobs of operations that an earlier version recorded may have less. */

@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum job_kind { JOB_BACKUP, JOB_RESTORE, JOB_VERIFY, JOB_ADMIN, JOB_LOOK, JOB_MAINTAIN };
+enum job_kind { JOB_BACKUP, JOB_RESTORE, JOB_VERIFY, JOB_ADMIN, JOB_LOOK, JOB_MAINTAIN, JOB_COPY };
 
 /* Repository retention; -1: not set. */
 struct job_keep {
@@ -27,13 +27,19 @@ struct job_s3 {
     bool virtual_host;
 };
 
+/* A store. */
+struct job_place {
+    bool remote;      /* reached over the network: */
+    struct job_s3 s3; /* then */
+    const char *path; /* NULL for remote */
+};
+
 struct job {
     json_t *doc;
-    bool remote; /* the repository is reached over the network */
+    bool remote; /* a store is reached over the network */
     enum job_kind kind;
     const char *operation, *backup, *node, *cache_dir;
-    const char *repository_name, *repository_path; /* path: NULL for remote */
-    struct job_s3 s3;
+    struct job_place repository;
     const char *repository_id; /* its unique id in hexadecimal; NULL: any */
     struct job_limits limits;
     uint64_t cache_size; /* 0: default */
@@ -72,6 +78,10 @@ struct job {
 
     /* maintain; and `full` */
     bool dry_run, unsafe;
+
+    /* copy; and `verify` */
+    struct job_place copy;
+    bool expected; /* one was made there */
 };
 
 /* Reads and validates; `operation` is the one that the process was started for. The descriptor is owned by the

@@ -46,9 +46,12 @@ struct link {
     uint64_t dropped;
     bool finishing;
     int64_t finish_ns;  /* monotonic */
+    bool of_copy;       /* what is renewed */
     bool answered;      /* RENEW was */
     int credentials;    /* the answer, -1: none */
     int64_t renewed_ns; /* when it was sent */
+
+    pthread_mutex_t renewing; /* one store at a time */
 };
 
 static void jsonp(json_t **j)
@@ -122,6 +125,7 @@ int link_dial(struct link **ret, const char *socket, const char *operation, stru
     }
     l->fd = l->credentials = -1;
     pthread_mutex_init(&l->mu, NULL);
+    pthread_mutex_init(&l->renewing, NULL);
     l->cancel = cancel;
     l->began_ns = mono_ns();
     l->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -165,6 +169,7 @@ void link_free(struct link *l)
         closep(&l->queue[l->head % QUEUE_MAX].fd);
     }
     pthread_mutex_destroy(&l->mu);
+    pthread_mutex_destroy(&l->renewing);
     free(l->buf);
     free(l);
 }
@@ -304,22 +309,21 @@ static bool send_queue(struct link *l)
     return rc == 0 || rc == -EAGAIN;
 }
 
-static void credentials_take(struct link *l, int *fd)
+/* A late answer about the other store is none to this question. */
+static void credentials_take(struct link *l, bool copy, int *fd)
 {
     pthread_mutex_lock(&l->mu);
-    closep(&l->credentials);
-    l->credentials = take_fd(fd);
-    l->answered = true;
+    if (copy == l->of_copy) {
+        closep(&l->credentials);
+        l->credentials = take_fd(fd);
+        l->answered = true;
+    }
     pthread_mutex_unlock(&l->mu);
 }
 
-int link_renew(struct link *l, unsigned seconds)
+static int wait_renewed(struct link *l, bool copy, int64_t until)
 {
-    const int64_t until = mono_ns() + seconds * NS_PER_S;
     int64_t again = l->renewed_ns ? l->renewed_ns + WIRE_RENEW_S * NS_PER_S : 0;
-    pthread_mutex_lock(&l->mu);
-    l->answered = false;
-    pthread_mutex_unlock(&l->mu);
     for (;;) {
         const int64_t now = mono_ns();
         if (atomic_load(&l->cancel->requested))
@@ -329,7 +333,7 @@ int link_renew(struct link *l, unsigned seconds)
         if (now >= again) {
             l->renewed_ns = now;
             again = now + RENEW_AGAIN_S * NS_PER_S;
-            link_post(l, WIRE_RENEW, NULL);
+            link_post(l, WIRE_RENEW, copy ? json_pack("{s:b}", WIRE_OF_COPY, 1) : NULL);
         }
         pthread_mutex_lock(&l->mu);
         const bool answered = l->answered;
@@ -339,6 +343,20 @@ int link_renew(struct link *l, unsigned seconds)
             return fd >= 0 ? fd : -ENOENT;
         poll(NULL, 0, LOOK_MS);
     }
+}
+
+int link_renew(struct link *l, bool copy, unsigned seconds)
+{
+    pthread_mutex_lock(&l->renewing);
+    pthread_mutex_lock(&l->mu);
+    l->of_copy = copy;
+    l->answered = false;
+    closep(&l->credentials);
+    l->credentials = -1;
+    pthread_mutex_unlock(&l->mu);
+    const int rc = wait_renewed(l, copy, mono_ns() + seconds * NS_PER_S);
+    pthread_mutex_unlock(&l->renewing);
+    return rc;
 }
 
 /* False: the connection is broken. */
@@ -352,7 +370,7 @@ static bool message_handle(struct link *l)
         if (!strcmp(type, WIRE_CANCEL))
             atomic_store(&l->cancel->requested, true);
         else if (!strcmp(type, WIRE_CREDENTIALS))
-            credentials_take(l, &fds[0]);
+            credentials_take(l, json_is_true(json_object_get(msg, WIRE_OF_COPY)), &fds[0]);
         for (int i = 0; i < WIRE_FDS_MAX; i++)
             closep(&fds[i]);
         if (rc < 0)

@@ -37,10 +37,10 @@ int link_detach(struct link *l, struct mover_progress *progress, struct err *e);
 void link_post(struct link *l, const char *type, json_t *members);
 /* The same with a descriptor, which is taken over. */
 void link_post_fd(struct link *l, const char *type, json_t *members, int fd);
-/* Requests the credentials of now, and waits at most `seconds` for the daemon, which may be restarting: their
- * descriptor (sealed, the caller's). -ENOENT: it has none; -ETIMEDOUT; -ECANCELED. One thread at a time, after
- * link_detach(). */
-int link_renew(struct link *l, unsigned seconds);
+/* Requests the credentials of now (`copy`: those of the copy's store), and waits at most `seconds` for the daemon,
+ * which may be restarting: their descriptor (sealed, the caller's). -ENOENT: it has none; -ETIMEDOUT; -ECANCELED. Any
+ * thread, after link_detach(). */
+int link_renew(struct link *l, bool copy, unsigned seconds);
 /* Tries to deliver what is queued for at most `ms`, then ends the thread and closes. */
 void link_finish(struct link *l, unsigned ms);
 

@@ -15,7 +15,15 @@
 #define LOOK_TRIES 3
 #define LOOK_STALL_S 20
 
-static const char named[] = "the credentials of the [repository] section";
+static const char named[] = "the credentials of the [repository] section",
+                  named_copy[] = "the credentials of the [copy] section";
+
+/* Who renews the keys of a store. */
+struct renewal {
+    struct link *link;
+    bool copy;
+};
+static struct renewal renewals[2]; /* of the repository, of the copy */
 
 static int keys_take(struct s3_keys *ret, int fd, struct err *e)
 {
@@ -37,16 +45,19 @@ static int keys_take(struct s3_keys *ret, int fd, struct err *e)
 
 static int keys_renew(struct s3_keys *ret, void *arg)
 {
+    const struct renewal *x = arg;
     struct err e = ERR_INIT;
-    CLEANUP_CLOSE int fd = link_renew(arg, RENEW_S);
+    CLEANUP_CLOSE int fd = link_renew(x->link, x->copy, RENEW_S);
     const int rc = fd < 0 ? fd : keys_take(ret, fd, &e);
     if (rc < 0)
         log_warning("the credentials were refused, and there are no others: %s", e.cls ? e.msg : strerror(-rc));
     return rc;
 }
 
-static int bucket_open(struct blobs **ret, const struct job *j, int credentials, struct link *link, struct err *e)
+static int bucket_open(struct blobs **ret, const struct job *j, bool copy, int credentials, struct link *link,
+                       struct err *e)
 {
+    const struct job_s3 *s = copy ? &j->copy.s3 : &j->repository.s3;
     struct s3_keys keys;
     if (credentials < 0)
         return err_set(e, ERR_USAGE, EINVAL, "no credentials received with the job");
@@ -56,17 +67,18 @@ static int bucket_open(struct blobs **ret, const struct job *j, int credentials,
     if (rc < 0)
         return rc;
     const bool look = j->kind == JOB_LOOK;
+    renewals[copy] = (struct renewal){link, copy};
     const struct store_place at = {.type = STORE_S3,
-                                   .s3 = {.endpoint = j->s3.endpoint,
-                                          .bucket = j->s3.bucket,
-                                          .prefix = j->s3.prefix,
-                                          .region = j->s3.region,
-                                          .virtual_host = j->s3.virtual_host,
-                                          .ca_text = j->s3.ca,
-                                          .credentials = named,
+                                   .s3 = {.endpoint = s->endpoint,
+                                          .bucket = s->bucket,
+                                          .prefix = s->prefix,
+                                          .region = s->region,
+                                          .virtual_host = s->virtual_host,
+                                          .ca_text = s->ca,
+                                          .credentials = copy ? named_copy : named,
                                           .keys = &keys,
                                           .renew = keys_renew,
-                                          .renew_arg = link,
+                                          .renew_arg = &renewals[copy],
                                           .renew_s = look ? 0 : RENEW_S,
                                           .tries = look ? LOOK_TRIES : 0,
                                           .stall_s = look ? LOOK_STALL_S : 0,
@@ -78,8 +90,31 @@ static int bucket_open(struct blobs **ret, const struct job *j, int credentials,
 
 int place_open(struct blobs **ret, const struct job *j, int credentials, struct link *link, struct err *e)
 {
-    const struct store_place at = {.type = STORE_DIR, .dir = j->repository_path};
-    return j->remote ? bucket_open(ret, j, credentials, link, e) : store_open(ret, &at, BLOBS_OPEN, NULL, 0, e);
+    const struct store_place at = {.type = STORE_DIR, .dir = j->repository.path};
+    return j->repository.remote ? bucket_open(ret, j, false, credentials, link, e)
+                                : store_open(ret, &at, BLOBS_OPEN, NULL, 0, e);
+}
+
+int place_open_copy(struct blobs **ret, const struct job *j, int credentials, struct link *link, struct err *e)
+{
+    const struct store_place at = {.type = STORE_DIR, .dir = j->copy.path};
+    struct err not_new = ERR_INIT;
+    struct stat st;
+    if (j->copy.remote)
+        return bucket_open(ret, j, true, credentials, link, e);
+    if (stat(j->copy.path, &st) < 0) {
+        err_set(e, ERR_GENERIC, errno, "the directory %s of the copy cannot be reached", j->copy.path);
+        e->sys = errno == ENOENT ? ENODEV : e->sys; /* it may be mounted soon */
+        return err_hint(e, "mount its file system; a new directory has to belong to the movers' user");
+    }
+    if (j->expected)
+        return store_open(ret, &at, BLOBS_OPEN, NULL, 0, e);
+    int rc = store_open(ret, &at, BLOBS_CREATE, NULL, 0, &not_new);
+    if (rc < 0 && not_new.cls == ERR_EXISTS)
+        return store_open(ret, &at, BLOBS_OPEN, NULL, 0, e);
+    if (rc < 0)
+        *e = not_new;
+    return rc;
 }
 
 void place_unavailable(const struct job *j, struct err *e)

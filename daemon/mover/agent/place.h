@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* place.h - the store of a job's repository: a directory, or a bucket whose keys the daemon hands over (internal to the
- * mover process) */
+/* place.h - the stores of a job, of its repository and of a copy: a directory, or a bucket whose keys the daemon hands
+ * over (internal to the mover process) */
 #ifndef SNAPFERRY_DAEMON_MOVER_AGENT_PLACE_H
 #define SNAPFERRY_DAEMON_MOVER_AGENT_PLACE_H
 
@@ -13,6 +13,9 @@
  * renewed over `link`, which must outlive the store. Errors as of store_open(); ERR_USAGE: the keys are malformed.
  */
 int place_open(struct blobs **ret, const struct job *j, int credentials, struct link *link, struct err *e);
+/* The store to which the repository is copied, likewise. An empty directory, which has to exist, is prepared; where a
+ * copy is expected nothing is. */
+int place_open_copy(struct blobs **ret, const struct job *j, int credentials, struct link *link, struct err *e);
 
 /* An error of the network, or of a server that is busy, becomes that of a repository that is not available (it is
  * waited for); others stay. */
