@@ -72,7 +72,8 @@ command_for() { # NAME STEP
     snapferry-restore) CMD=("$SNAPFERRY" restore latest "$W/out") ;;
     snapferry-verify) CMD=("$SNAPFERRY" verify) ;;
     kopia-backup) CMD=(snapshot create "$W/v") ;;
-    kopia-restore) CMD=(snapshot restore "$(k snapshot list --json 2>/dev/null | jq -r '.[0].rootEntry.obj')" "$W/out") ;;
+    kopia-restore)
+        CMD=(snapshot restore "$(k snapshot list --json 2>/dev/null | jq -r '.[0].rootEntry.obj')" "$W/out") ;;
     kopia-verify) CMD=(snapshot verify --verify-files-percent=100) ;;
     rclone-backup) CMD=(copy "$W/packs" sink:bench-rclone) ;;
     rclone-restore) CMD=(copy sink:bench-rclone "$W/out") ;;
