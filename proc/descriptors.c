@@ -61,6 +61,16 @@ int memory_seal(int fd, const char *what, struct err *e)
     return 0;
 }
 
+int memory_shared(const char *what, size_t size, struct err *e)
+{
+    CLEANUP_CLOSE int fd = memory_create(what, MFD_ALLOW_SEALING, e);
+    if (fd < 0)
+        return fd;
+    if (ftruncate(fd, (off_t)size) < 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW) < 0)
+        return err_set(e, ERR_GENERIC, errno, "cannot set the size of the memory file for the %s", what);
+    return take_fd(&fd);
+}
+
 int memory_input(const char *what, const void *data, size_t len, struct err *e)
 {
     return memory_filled(what, data, len, 0, e);

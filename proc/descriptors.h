@@ -23,6 +23,9 @@ int memory_input(const char *what, const void *data, size_t len, struct err *e);
 int memory_new(const char *what, struct err *e);
 int memory_append(int fd, const char *what, const void *data, size_t len, struct err *e);
 int memory_seal(int fd, const char *what, struct err *e);
+/* A memory file of zeros that others may write to, and that can become neither longer nor shorter than `size` bytes:
+ * memory is used for what is written. `what` and the descriptor as above. */
+int memory_shared(const char *what, size_t size, struct err *e);
 
 /*
  * sendmsg() of the bytes with `n` descriptors (at most DESCRIPTORS_MAX; they stay the caller's). `flags`: MSG_DONTWAIT

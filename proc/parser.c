@@ -24,7 +24,9 @@ struct parse {
     struct parser *owner;
     struct parse *next;
     struct parse_limits limits;
-    char *path, *text; /* one of them; the text is read from the path */
+    char *path, *text; /* one of them, or `fd`; the text is read from the file */
+    int fd;            /* -1: none */
+    uint64_t at;       /* in that file */
     size_t len;
     json_t *doc;
     char why[256];
@@ -50,6 +52,7 @@ struct parser {
 static void parse_free(struct parse *x)
 {
     json_decref(x->doc);
+    closep(&x->fd);
     free(x->path);
     free(x->text);
     free(x);
@@ -93,6 +96,29 @@ static bool jobs_remove(struct jobs *l, struct parse *x)
 
 /* ---- the work ---- */
 
+/* `len` bytes of a file into memory. */
+static bool bytes_load(struct parse *x, int fd, uint64_t at, size_t len)
+{
+    x->len = 0;
+    x->text = malloc(len);
+    if (!x->text) {
+        snprintf(x->why, sizeof x->why, "no memory for %zu bytes", len);
+        return false;
+    }
+    while (x->len < len) {
+        const ssize_t n = pread(fd, x->text + x->len, len - x->len, (off_t)(at + x->len));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0) {
+            snprintf(x->why, sizeof x->why, "cannot read it: %s",
+                     n < 0 ? strerror(errno) : "truncated while it was read");
+            return false;
+        }
+        x->len += (size_t)n;
+    }
+    return true;
+}
+
 /* The whole file into memory, bounded. */
 static bool file_load(struct parse *x)
 {
@@ -109,30 +135,23 @@ static bool file_load(struct parse *x)
             snprintf(x->why, sizeof x->why, "size of %lld bytes", (long long)st.st_size);
         return false;
     }
-    x->text = malloc((size_t)st.st_size);
-    if (!x->text) {
-        snprintf(x->why, sizeof x->why, "no memory for %lld bytes", (long long)st.st_size);
+    return bytes_load(x, fd, 0, (size_t)st.st_size);
+}
+
+static bool part_load(struct parse *x)
+{
+    if (!x->len || x->len > x->limits.bytes) {
+        snprintf(x->why, sizeof x->why, "size of %zu bytes", x->len);
         return false;
     }
-    while (x->len < (size_t)st.st_size) {
-        const ssize_t n = pread(fd, x->text + x->len, (size_t)st.st_size - x->len, (off_t)x->len);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0) {
-            snprintf(x->why, sizeof x->why, "cannot read it: %s",
-                     n < 0 ? strerror(errno) : "truncated while it was read");
-            return false;
-        }
-        x->len += (size_t)n;
-    }
-    return true;
+    return bytes_load(x, x->fd, x->at, x->len);
 }
 
 static void parse_run(struct parse *x)
 {
     const struct json_bounds *b = &x->limits.bounds;
     json_error_t je;
-    if (!x->text && !file_load(x))
+    if (!x->text && !(x->path ? file_load(x) : part_load(x)))
         return;
     if (!json_within(x->text, x->len, b)) {
         snprintf(x->why, sizeof x->why, "more than %zu values, or nested deeper than %u", b->values, b->depth);
@@ -248,17 +267,23 @@ static bool thread_start(struct parser *p)
     return p->there;
 }
 
-static struct parse *parse_begin(struct parser *p, char *path, char *text, size_t len,
-                                 const struct parse_limits *limits, parse_done_fn *done, void *arg)
+/* Takes over what it is about; NULL: no memory. */
+static struct parse *parse_begin(struct parser *p, const struct parse *about, const struct parse_limits *limits,
+                                 parse_done_fn *done, void *arg)
 {
-    struct parse *x = path || text ? calloc(1, sizeof *x) : NULL;
+    struct parse *x = about->path || about->text || about->fd >= 0 ? calloc(1, sizeof *x) : NULL;
     if (!x) {
-        free(path);
-        free(text);
+        int fd = about->fd;
+        closep(&fd);
+        free(about->path);
+        free(about->text);
         return NULL;
     }
-    *x =
-        (struct parse){.owner = p, .path = path, .text = text, .len = len, .limits = *limits, .done = done, .arg = arg};
+    *x = *about;
+    x->owner = p;
+    x->limits = *limits;
+    x->done = done;
+    x->arg = arg;
     const bool beside = thread_start(p);
     if (!beside)
         parse_run(x);
@@ -274,13 +299,20 @@ static struct parse *parse_begin(struct parser *p, char *path, char *text, size_
 struct parse *parse_file(struct parser *p, const char *path, const struct parse_limits *limits, parse_done_fn *done,
                          void *arg)
 {
-    return parse_begin(p, strdup(path), NULL, 0, limits, done, arg);
+    return parse_begin(p, &(const struct parse){.path = strdup(path), .fd = -1}, limits, done, arg);
+}
+
+struct parse *parse_part(struct parser *p, int fd, uint64_t at, size_t len, const struct parse_limits *limits,
+                         parse_done_fn *done, void *arg)
+{
+    const struct parse about = {.fd = fcntl(fd, F_DUPFD_CLOEXEC, 3), .at = at, .len = len};
+    return parse_begin(p, &about, limits, done, arg);
 }
 
 struct parse *parse_text(struct parser *p, char *text, size_t len, const struct parse_limits *limits,
                          parse_done_fn *done, void *arg)
 {
-    return parse_begin(p, NULL, text, len, limits, done, arg);
+    return parse_begin(p, &(const struct parse){.text = text, .len = len, .fd = -1}, limits, done, arg);
 }
 
 void parse_drop(struct parse *x)

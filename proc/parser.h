@@ -2,7 +2,7 @@
 /*
  * parser.h - documents of other processes are read and parsed in a thread, while the event loop goes on
  *
- * One thread for each parser, started with its first document. It has the job (a path or a text) and nothing else; the
+ * One thread for each parser, started with its first document. It has the job (a file or a text) and nothing else; the
  * event loop gets the document back with an eventfd, in the order in which they were begun. All functions belong to
  * the event loop's thread. Without a thread (there is none to be had) the loop parses them itself.
  */
@@ -35,6 +35,9 @@ void parser_free(struct parser *p);
 /* Begins with the file at `path`, not through a link. `limits` is copied. NULL: no memory. */
 struct parse *parse_file(struct parser *p, const char *path, const struct parse_limits *limits, parse_done_fn *done,
                          void *arg);
+/* The same with `len` bytes at `at` of a file, whose descriptor is duplicated. */
+struct parse *parse_part(struct parser *p, int fd, uint64_t at, size_t len, const struct parse_limits *limits,
+                         parse_done_fn *done, void *arg);
 /* The same with a text in memory (malloc), which it takes, in any case. */
 struct parse *parse_text(struct parser *p, char *text, size_t len, const struct parse_limits *limits,
                          parse_done_fn *done, void *arg);

@@ -293,21 +293,7 @@ static void sorted_clear(struct sorted *o)
     free(o->got);
 }
 
-/* The first key behind `after`. */
-static size_t keys_behind(const struct sorted *o, const struct key *after)
-{
-    size_t lo = 0, hi = after ? o->n : 0;
-    while (lo < hi) {
-        const size_t mid = lo + (hi - lo) / 2;
-        if (by_start(&o->keys[mid], after) <= 0)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo;
-}
-
-static int each_sorted(struct manifests *m, struct each *a, const struct key *after, struct err *e)
+static int each_sorted(struct manifests *m, struct each *a, struct err *e)
 {
     struct sorted o CLEANUP(sorted_clear) = {0};
     struct each inner = {.only = a->only, .fn = add_key, .arg = &o};
@@ -325,7 +311,7 @@ static int each_sorted(struct manifests *m, struct each *a, const struct key *af
     if (!o.by_id || !o.got)
         return err_nomem(e);
     inner = (struct each){.fn = window_collect, .arg = &o};
-    for (size_t from = keys_behind(&o, after); from < o.n; from += window) {
+    for (size_t from = 0; from < o.n; from += window) {
         o.n_window = o.n - from < window ? o.n - from : window;
         memcpy(o.by_id, o.keys + from, o.n_window * sizeof *o.by_id);
         qsort(o.by_id, o.n_window, sizeof *o.by_id, by_id);
@@ -351,35 +337,19 @@ static void report_bad(const struct each *a)
         log_warning("%u malformed snapshot manifests ignored; the first: %s", a->bad, a->first);
 }
 
-static int each_of(struct repo *r, const struct snapshot_source *only, bool sorted, const struct key *after,
-                   snapshot_fn *fn, void *arg, unsigned *bad, struct err *e)
+int snapshots_each(struct repo *r, const struct snapshot_source *only, bool sorted, snapshot_fn *fn, void *arg,
+                   unsigned *bad, struct err *e)
 {
     struct manifests *m CLEANUP(manifests_freep) = NULL;
     int rc = manifests_open(&m, r, e);
     if (rc < 0)
         return rc;
     struct each a = {.only = only, .fn = fn, .arg = arg};
-    rc = sorted ? each_sorted(m, &a, after, e) : manifests_walk(m, "snapshot", NULL, snapshot_each, &a, e);
+    rc = sorted ? each_sorted(m, &a, e) : manifests_walk(m, "snapshot", NULL, snapshot_each, &a, e);
     if (bad)
         *bad = a.bad;
     report_bad(&a);
     return rc == -ENOMEM ? err_nomem(e) : rc;
-}
-
-int snapshots_each(struct repo *r, const struct snapshot_source *only, bool sorted, snapshot_fn *fn, void *arg,
-                   unsigned *bad, struct err *e)
-{
-    return each_of(r, only, sorted, NULL, fn, arg, bad, e);
-}
-
-int snapshots_each_after(struct repo *r, const struct snapshot_source *only, int64_t start_ns, const char *id,
-                         snapshot_fn *fn, void *arg, unsigned *bad, struct err *e)
-{
-    struct key after = {.start = start_ns};
-    if (strlen(id) != 32 || strspn(id, "0123456789abcdef") != 32)
-        return err_set(e, ERR_USAGE, EINVAL, "\"%.40s\" is no id of a snapshot", id);
-    hex_decode(after.id, id, 32);
-    return each_of(r, only, true, &after, fn, arg, bad, e);
 }
 
 static bool manifest_wanted(const struct manifest *m, void *arg)
@@ -388,7 +358,7 @@ static bool manifest_wanted(const struct manifest *m, void *arg)
     return a->want(m->id, m->labels, a->arg);
 }
 
-int snapshots_wanted(struct repo *r, snapshot_want_fn *want, snapshot_fn *fn, void *arg, struct err *e)
+int snapshots_wanted(struct repo *r, snapshot_want_fn *want, snapshot_fn *fn, void *arg, unsigned *bad, struct err *e)
 {
     struct manifests *m CLEANUP(manifests_freep) = NULL;
     struct each a = {.want = want, .fn = fn, .arg = arg};
@@ -396,6 +366,8 @@ int snapshots_wanted(struct repo *r, snapshot_want_fn *want, snapshot_fn *fn, vo
     if (rc < 0)
         return rc;
     rc = manifests_choose(m, "snapshot", manifest_wanted, snapshot_each, &a, e);
+    if (bad)
+        *bad = a.bad;
     report_bad(&a);
     return rc == -ENOMEM ? err_nomem(e) : rc;
 }
@@ -611,7 +583,7 @@ int snapshot_parents(struct repo *r, const struct snapshot_source *src, struct s
     if (!p)
         return err_nomem(e);
     p->source = src;
-    int rc = snapshots_wanted(r, parent_wanted, parent_one, p, e);
+    int rc = snapshots_wanted(r, parent_wanted, parent_one, p, NULL, e);
     if (rc == 0 && p->incomplete.found && p->complete.found && !is_later(&p->incomplete.best, &p->complete.best)) {
         snapshot_clear(&p->incomplete.best);
         p->incomplete.found = false;

@@ -59,15 +59,12 @@ int snapshot_parse(struct snapshot *ret, const struct manifest *m, const char **
 typedef int snapshot_fn(struct snapshot *s, void *arg);
 int snapshots_each(struct repo *r, const struct snapshot_source *only, bool sorted, snapshot_fn *fn, void *arg,
                    unsigned *bad, struct err *e);
-/* The same, sorted, of those behind the snapshot `id` that was started at `start_ns`: the next page of a list. Those
- * before it are not read again but for their places in the order. */
-int snapshots_each_after(struct repo *r, const struct snapshot_source *only, int64_t start_ns, const char *id,
-                         snapshot_fn *fn, void *arg, unsigned *bad, struct err *e);
 
 /* The same, in no order, of the snapshots that `want` accepts by their id and their labels (source and tags, as every
- * client writes them): the documents of others are not parsed, which costs most of a walk. */
+ * client writes them): the documents of others are not parsed, which costs most of a walk. *bad (NULL allowed): how
+ * many of these are malformed. */
 typedef bool snapshot_want_fn(const char *id, const json_t *labels, void *arg);
-int snapshots_wanted(struct repo *r, snapshot_want_fn *want, snapshot_fn *fn, void *arg, struct err *e);
+int snapshots_wanted(struct repo *r, snapshot_want_fn *want, snapshot_fn *fn, void *arg, unsigned *bad, struct err *e);
 /* Whether labels name another source; a path "" in `source` is any path. False if they name none. */
 bool snapshot_labels_differ(const json_t *labels, const struct snapshot_source *source);
 

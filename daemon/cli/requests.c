@@ -399,6 +399,9 @@ int ask_scan(const struct options *o, struct err *e)
         print_scan(o, answer);
     if (!o->json && !o->quiet && jint(answer, "lost"))
         printf("%lld recorded snapshots are missing and no longer count as backups\n", (long long)jint(answer, "lost"));
+    if (!o->json && jint(answer, "unreadable"))
+        log_warning("%lld snapshots of the repository cannot be read: whether recorded ones are missing is not known",
+                    (long long)jint(answer, "unreadable"));
     return 0;
 }
 

@@ -727,8 +727,15 @@ int volume_find(struct decide *d, const char *what, struct volume_row *ret);
  * after its record goes, also within a transaction.
  */
 int volume_backup_lost(struct decide *d, const char *volume_id, const char *backup, const char *why, struct err *e);
-/* One that counted as lost is there again. */
+/* The same where more are lost of which that is not recorded yet: `gone` says which, so that none of them becomes the
+ * last good one, and the others are looked through once. */
+typedef bool operation_gone_fn(const struct operation *op, void *arg);
+int volume_backup_lost_of(struct decide *d, const char *volume_id, const char *backup, const char *why,
+                          operation_gone_fn *gone, void *arg, struct err *e);
+/* Some that counted as lost are there again: the volume's backups are looked through. */
 void volume_backup_found(struct decide *d, const char *volume_id);
+/* This one is: it alone is compared with the last good one. */
+void volume_backup_there(struct decide *d, const struct operation *op);
 /* Bytes that had changed since the backup before; -1: not known (a native snapshot alone, a plugin that does not
  * count). */
 int64_t operation_changed_bytes(const struct operation *op);

@@ -73,6 +73,8 @@ const char *operation_evidence(const struct operation *op)
 struct newest {
     struct decide *decide;
     const char *except; /* a backup that is on its way out */
+    operation_gone_fn *gone;
+    void *arg;
     int64_t order_ns, end_ns, snapshot_ns, changed;
     char backup[192], repository[128], evidence[192];
 };
@@ -106,7 +108,7 @@ static int look_at_backup(const struct operation *op, void *arg)
     /* One that failed and was tried again is of an earlier time (RS-03). */
     const int64_t order = op->retry_of[0] ? op->snapshot_ns : end;
     if (op->kind != KIND_BACKUP || foreign || (op->state != OP_COMPLETED && !releasing) || order <= x->order_ns ||
-        !strcmp(op->parent, x->except) || !still_there(x->decide, op))
+        !strcmp(op->parent, x->except) || !still_there(x->decide, op) || (x->gone && x->gone(op, x->arg)))
         return 0;
     x->order_ns = order;
     x->end_ns = end;
@@ -118,10 +120,11 @@ static int look_at_backup(const struct operation *op, void *arg)
     return 0;
 }
 
-static int look_for_newest(struct decide *d, const char *volume_id, const char *except, struct newest *x, struct err *e)
+static int look_for_newest(struct decide *d, const char *volume_id, struct newest *x, struct err *e)
 {
     const struct operation_filter f = {.volume_id = volume_id};
-    *x = (struct newest){.decide = d, .except = except, .changed = -1};
+    x->decide = d;
+    x->changed = -1;
     return operation_each(d->records, &f, look_at_backup, x, e);
 }
 
@@ -138,9 +141,15 @@ static int save_newest(struct decide *d, struct volume_row *v, const struct newe
 
 int volume_backup_lost(struct decide *d, const char *volume_id, const char *backup, const char *why, struct err *e)
 {
+    return volume_backup_lost_of(d, volume_id, backup, why, NULL, NULL, e);
+}
+
+int volume_backup_lost_of(struct decide *d, const char *volume_id, const char *backup, const char *why,
+                          operation_gone_fn *gone, void *arg, struct err *e)
+{
     CLEANUP(volume_row_clear) struct volume_row v;
     volume_row_init(&v);
-    struct newest x;
+    struct newest x = {.except = backup, .gone = gone, .arg = arg};
     if (!volume_id[0] || volume_row_read(d, volume_id, &v) < 0)
         return 0;
     bool last = !strcmp(v.last_backup, backup);
@@ -148,7 +157,7 @@ int volume_backup_lost(struct decide *d, const char *volume_id, const char *back
         str_clear(&v.last_backup);
     if (strcmp(v.last_good_backup, backup))
         return last ? volume_row_save(d->records, &v, e) : 0;
-    int rc = look_for_newest(d, volume_id, backup, &x, e);
+    int rc = look_for_newest(d, volume_id, &x, e);
     if (rc < 0)
         return rc;
     const char *name = v.volume->name;
@@ -164,18 +173,39 @@ int volume_backup_lost(struct decide *d, const char *volume_id, const char *back
     return save_newest(d, &v, &x, e);
 }
 
+static void take_newest(struct decide *d, struct volume_row *v, const struct newest *x)
+{
+    struct err e = ERR_INIT;
+    if (x->end_ns <= v->last_success_ns)
+        return;
+    str_clear(&v->last_good_lost);
+    if (save_newest(d, v, x, &e) < 0)
+        plan_log(d, LOG_LVL_WARNING, "volume %s: %s", v->volume->name, e.msg);
+}
+
 void volume_backup_found(struct decide *d, const char *volume_id)
 {
     CLEANUP(volume_row_clear) struct volume_row v;
     volume_row_init(&v);
-    struct newest x;
+    struct newest x = {.except = ""};
     struct err e = ERR_INIT;
-    if (!volume_id[0] || volume_row_read(d, volume_id, &v) < 0 || look_for_newest(d, volume_id, "", &x, &e) < 0 ||
-        x.end_ns <= v.last_success_ns)
+    if (volume_id[0] && volume_row_read(d, volume_id, &v) == 0 && look_for_newest(d, volume_id, &x, &e) >= 0)
+        take_newest(d, &v, &x);
+}
+
+void volume_backup_there(struct decide *d, const struct operation *op)
+{
+    CLEANUP(volume_row_clear) struct volume_row v;
+    volume_row_init(&v);
+    struct newest x = {.decide = d, .except = "", .changed = -1};
+    if (op->retry_of[0]) { /* newer than others by another time than that of its end */
+        volume_backup_found(d, op->volume_id);
         return;
-    str_clear(&v.last_good_lost);
-    if (save_newest(d, &v, &x, &e) < 0)
-        plan_log(d, LOG_LVL_WARNING, "volume %s: %s", v.volume->name, e.msg);
+    }
+    if (!op->volume_id[0] || volume_row_read(d, op->volume_id, &v) < 0)
+        return;
+    look_at_backup(op, &x);
+    take_newest(d, &v, &x);
 }
 
 struct repository_of {

@@ -63,6 +63,8 @@ struct engine {
     struct repository_look *repository_looks;
     struct recorded_parts *recorded; /* backup-record.c */
     struct starting *starting;       /* movers whose jobs are being made (mover-jobs.c) */
+    struct scan *scans;              /* scan.c */
+    struct parser *parser;           /* of what scans found */
     struct other_node *others;       /* other-nodes.c */
     bool others_running;
     sd_event_source *kick, *sweep, *commit, *soon;
@@ -131,6 +133,10 @@ void engine_request(struct engine *g, request_write_fn *write, request_ended_fn 
  * failed (`e` NULL: it did not). */
 typedef void scan_done_fn(unsigned added, const struct err *e, void *arg);
 void scan_within(struct engine *g, const struct request_args *req, scan_done_fn *done, void *arg);
+/* Where the mover of a scan's operation leaves what it lists; -1: it is of no scan. The descriptor stays the scan's. */
+int scan_listing(const struct engine *g, const char *operation);
+/* The engine stops: those that wait for nothing else end. */
+void scans_stop(struct engine *g, const struct err *e);
 /* The same for what nobody waits for: it will be found again if it cannot be recorded. `what` names it then, static.
  * Takes `doc` over. */
 typedef int record_fn(struct engine *g, const json_t *doc, struct err *e);

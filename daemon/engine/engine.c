@@ -10,6 +10,7 @@
 #include "daemon/engine/facts.h"
 #include "daemon/schedule/old-timers.h"
 #include "proc/notify.h"
+#include "proc/parser.h"
 #include "proc/systemd.h"
 
 #include <errno.h>
@@ -383,9 +384,11 @@ void engine_free(struct engine *g)
     if (g->d.events_end)
         requests_refuse(&g->d, &e);
     waiters_stop(g, &e);
+    scans_stop(g, &e);
     schedule_free(g->schedule);
     movers_free(g->movers);
     steps_free(g->steps);
+    parser_free(g->parser);
     sd_event_source_disable_unref(g->kick);
     sd_event_source_disable_unref(g->sweep);
     sd_event_source_disable_unref(g->commit);
@@ -428,6 +431,7 @@ void engine_stop(struct engine *g, char *out, size_t cap)
     err_set(&e, ERR_BUSY, 0, "the daemon is stopping and takes no new work");
     requests_refuse(&g->d, &e);
     waiters_stop(g, &e);
+    scans_stop(g, &e);
     int n = snprintf(out, cap, "stopping");
     if (movers)
         n += snprintf(out + n, cap - (size_t)n, "; %u running mover%s", movers,

@@ -230,6 +230,7 @@ static int start_builtin(struct engine *g, const struct operation *op, struct jo
                            .job_fd = fds.records,
                            .device_fd = fds.device,
                            .changes_fd = fds.changes,
+                           .listing_fd = scan_listing(g, op->id),
                            .password = secrets.password,
                            .credentials = secrets.credentials,
                            .copy_credentials = of_copy.credentials,

@@ -4,8 +4,10 @@
 #define SNAPFERRY_ENGINE_SCAN_IMPL_H
 
 #include "daemon/engine/engine-impl.h"
+#include "proc/parser.h"
 
 #define SNAPSHOTS_MAX 200000  /* of one scan: each becomes a record */
+#define OPERATIONS_MAX 1000   /* of one scan: a repository of any size needs some hundred */
 #define PROVISIONAL_PARTS 256 /* of one scan: documents of interrupted backups */
 
 struct scan_counts {
@@ -14,8 +16,13 @@ struct scan_counts {
     unsigned elsewhere;          /* recent records of this node's name that another machine has made */
 };
 
-/* Comes in pages, each a mover's result: first the records of outcomes, then the snapshots. */
+/*
+ * First the records of outcomes, then the snapshots. A mover lists as many as there is room for in `listing`, in order,
+ * and their pages are read from there, one after the other; the next mover begins where that one has ended. All of it
+ * ends with the daemon: another scan begins anew.
+ */
 struct scan {
+    struct scan *next;
     struct engine *engine;
     engine_reply_fn *reply; /* to a client */
     scan_done_fn *done;     /* or to the engine itself */
@@ -24,10 +31,17 @@ struct scan {
     char node[256];      /* whose */
     bool foreign;        /* another node's: only listed and restored here */
     bool remove;         /* stale provisional records go */
-    bool periodic;       /* nobody reads its operations: each is removed when its page is recorded */
-    bool records;        /* the pages of records are asked for */
-    char operation[512]; /* that asks for a page */
-    char after[512];     /* where the page begins */
+    bool periodic;       /* nobody reads its operations: each is removed when what it found is recorded */
+    bool records;        /* these are asked for */
+    char operation[512]; /* that asks */
+    char after[512];     /* where what it asks for begins */
+    unsigned operations; /* that were asked */
+    int listing;         /* the memory file; -1: none yet */
+    json_t *answer;      /* of the operation */
+    size_t page_no;      /* of it, the one that is being recorded */
+    uint64_t page_at;    /* in the file */
+    json_t *doc;         /* the page */
+    struct parse *reading;
     json_t *there;       /* operation -> true */
     json_t *provisional; /* documents of backups that may have been interrupted */
     int64_t began_ns;
@@ -40,6 +54,12 @@ struct scan {
     bool more;
 };
 
+/* A time that the repository has; one that is still to come is that of the scan: what somebody has dated ahead would be
+ * the newest backup for ever, and missing in none. */
+static inline int64_t scan_past(const struct scan *s, int64_t ns)
+{
+    return ns < s->began_ns ? ns : s->began_ns - 1;
+}
 /* A record of a page: the outcome of a backup that is not in the records is taken over. */
 void scan_record(struct scan *s, const json_t *record);
 /* When all snapshots were seen: backups of which there is only a provisional record were interrupted. */

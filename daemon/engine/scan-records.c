@@ -94,7 +94,7 @@ static void operation_of(const struct scan *s, const struct backup_record *r, co
     str_set(&op->job, r->job);
     op->started_ns = time_of(v->started);
     op->snapshot_ns = time_of(v->snapshot_at);
-    op->completed_ns = time_of(v->ended[0] ? v->ended : r->ended);
+    op->completed_ns = scan_past(s, time_of(v->ended[0] ? v->ended : r->ended));
     if (op->state == OP_SKIPPED)
         str_set(&op->skip_reason, v->skipped_reason);
     if (v->natives.n && !s->foreign)
@@ -233,7 +233,7 @@ static void take_final(struct scan *s, const struct backup_record *r)
     backup_of(s, r, &b);
     b.state = backup_state_of(r->outcome);
     b.outcome = r->outcome;
-    b.completed_ns = time_of(r->ended);
+    b.completed_ns = scan_past(s, time_of(r->ended));
     b.counts = r->counts;
     b.counts.unknown = NULL;
     if (r->failure[0]) {

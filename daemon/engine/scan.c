@@ -7,10 +7,13 @@
  * (somebody else deleted it) no longer counts as one. Another node's backups become records as well when asked for:
  * they can be listed and restored, and count for nothing of this node's.
  */
+#include "base/cleanup.h"
 #include "base/time.h"
 #include "daemon/engine/scan-impl.h"
+#include "daemon/protocol/mover-wire.h"
 #include "daemon/records/outcome-record.h"
 #include "daemon/records/scanned.h"
+#include "proc/descriptors.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -48,6 +51,7 @@ static void describe_rebuilt(const struct scan *x, struct operation *op, const s
     op->rebuilt = true;
     if (time_parse(&op->completed_ns, t->ended) < 0)
         op->completed_ns = 0;
+    op->completed_ns = scan_past(x, op->completed_ns);
     str_set(&op->native, x->foreign ? "" : t->native);
     op->result.there = true;
     str_set(&op->result.snapshot, t->id);
@@ -118,7 +122,7 @@ static void scan_one(struct scan *x, const struct scanned_snapshot *t)
     if (x->foreign)
         return;
     if (op.rebuilt)
-        volume_backup_found(&g->d, op.volume_id);
+        volume_backup_there(&g->d, &op);
     /* A native snapshot that was found on the storage: its data is safe in the repository after all. */
     const char *alias = t->native;
     if (alias[0] && native_row_read(&g->d, alias, &n) == 0 && !n.moved) {
@@ -143,6 +147,23 @@ struct missing {
     uint64_t reached; /* number of the last row */
 };
 
+/* The scan is of what carries one node's name. */
+static bool was_scanned_for(const struct missing *m, const struct operation *row)
+{
+    const char *node = row->own->node, *ours = cfg_daemon(m->engine->cfg)->node_name;
+    if (row->kind != KIND_BACKUP || row->state != OP_COMPLETED || row->policy->mover[0] ||
+        strcmp(row->policy->repository, m->repository) != 0 || !row->result.snapshot[0] ||
+        row->completed_ns >= m->before_ns)
+        return false;
+    return m->whose[0] ? !strcmp(node, m->whose) : !node[0] || !strcmp(node, ours);
+}
+
+static bool was_not_found(const struct operation *row, void *arg)
+{
+    const struct missing *m = arg;
+    return was_scanned_for(m, row) && !json_object_get(m->there, row->id);
+}
+
 static int look_missing(const struct operation *row, void *arg)
 {
     struct missing *m = arg;
@@ -152,16 +173,8 @@ static int look_missing(const struct operation *row, void *arg)
     struct err e = ERR_INIT;
     char why[200];
     operation_init(&op);
-    if (row->kind != KIND_BACKUP || row->state != OP_COMPLETED || row->policy->mover[0] ||
-        strcmp(row->policy->repository, m->repository) != 0 || !row->result.snapshot[0] ||
-        row->completed_ns >= m->before_ns)
-        return 0;
-    const char *node = row->own->node, *ours = cfg_daemon(m->engine->cfg)->node_name;
-    /* The scan is of what carries one node's name. */
-    if (m->whose[0] ? strcmp(node, m->whose) != 0 : node[0] && strcmp(node, ours) != 0)
-        return 0;
-    bool lost = !json_object_get(m->there, row->id);
-    if (lost == row->lost || operation_copy(&op, row) < 0)
+    const bool lost = was_not_found(row, m);
+    if (!was_scanned_for(m, row) || lost == row->lost || operation_copy(&op, row) < 0)
         return 0;
     op.lost = lost;
     if (operation_save(m->engine->records, &op, &e) < 0) {
@@ -172,12 +185,12 @@ static int look_missing(const struct operation *row, void *arg)
     if (m->whose[0])
         return 0;
     if (!lost) {
-        volume_backup_found(&m->engine->d, op.volume_id);
+        volume_backup_there(&m->engine->d, &op);
         return 0;
     }
     log_warning("%s: its snapshot is no longer in repository \"%s\"", op.id, m->repository);
     snprintf(why, sizeof why, "is no longer in repository \"%s\"", m->repository);
-    if (volume_backup_lost(&m->engine->d, op.volume_id, op.parent, why, &e) < 0)
+    if (volume_backup_lost_of(&m->engine->d, op.volume_id, op.parent, why, was_not_found, m, &e) < 0)
         log_warning("%s: %s", op.id, e.msg);
     return 0;
 }
@@ -203,6 +216,21 @@ static void find_missing(struct scan *s)
 
 /* ---- the whole ---- */
 
+static void scan_free(struct scan *s)
+{
+    struct scan **at = &s->engine->scans;
+    while (*at != s)
+        at = &(*at)->next;
+    *at = s->next;
+    parse_drop(s->reading);
+    closep(&s->listing);
+    json_decref(s->answer);
+    json_decref(s->doc);
+    json_decref(s->there);
+    json_decref(s->provisional);
+    free(s);
+}
+
 static void scan_finish(struct scan *s, const struct err *e)
 {
     const struct scan_counts *n = &s->total;
@@ -212,11 +240,15 @@ static void scan_finish(struct scan *s, const struct err *e)
     if (n->malformed)
         log_warning("repository \"%s\": %u records of backups were passed over, they are malformed", s->repository,
                     n->malformed);
-    CLEANUP_JSON json_t *out =
-        json_pack("{s:s,s:s,s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i}", "operation", s->operation, "repository",
-                  s->repository, "node", s->node, "snapshots", (int)n->snapshots, "added", (int)n->added, "known",
-                  (int)n->matched, "lost", (int)s->lost, "outcomes", (int)n->records, "malformed", (int)n->malformed,
-                  "stale", (int)s->stale, "removed", (int)s->removed, "elsewhere", (int)n->elsewhere);
+    CLEANUP_JSON json_t *out = json_pack(
+        "{s:s,s:s,s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i}", "operation", s->operation, "repository", s->repository,
+        "node", s->node, "snapshots", (int)n->snapshots, "added", (int)n->added, "known", (int)n->matched, "lost",
+        (int)s->lost, "outcomes", (int)n->records, "malformed", (int)n->malformed, "stale", (int)s->stale, "removed",
+        (int)s->removed, "elsewhere", (int)n->elsewhere, "unreadable", (int)n->unreadable);
+    if (n->unreadable)
+        log_warning(
+            "repository \"%s\": %u snapshot%s of it cannot be read: whether recorded ones are missing is not known",
+            s->repository, n->unreadable, n->unreadable == 1 ? "" : "s");
     if (n->elsewhere)
         log_warning("repository \"%s\": another machine has recorded %u backups as node %s lately", s->repository,
                     n->elsewhere, s->node);
@@ -229,9 +261,7 @@ static void scan_finish(struct scan *s, const struct err *e)
     else if (n->added)
         log_info("repository \"%s\" has %u volumes of backups of node %s that were not in the records: they are now",
                  s->repository, n->added, s->node);
-    json_decref(s->there);
-    json_decref(s->provisional);
-    free(s);
+    scan_free(s);
 }
 
 static int write_missing(struct decide *d, void *arg, struct err *e)
@@ -268,28 +298,25 @@ static void missing_written(const struct err *e, void *arg)
     engine_request(s->engine, write_missing, missing_written, s);
 }
 
-static void ask_page(struct scan *s);
+static void scan_ask(struct scan *s);
+static void page_next(struct scan *s);
 
 /* The rows of a page are one request. */
 static int write_page(struct decide *d, void *arg, struct err *e)
 {
     struct scan *s = arg;
-    CLEANUP(operation_clear) struct operation op;
+    const struct scan_answer all = scan_answer_read(s->answer);
+    const struct scan_page p = scan_page_read(s->doc);
+    const bool first = s->page_no == 0, last = s->page_no + 1 >= json_array_size(all.pages);
     const json_t *v;
     size_t i;
     s->page = (struct scan_counts){0};
-    const int rc = operation_get(d->records, s->operation, &op, e);
-    if (rc < 0)
-        return rc;
-    const struct scan_page p = scan_page_read(admin_answer(&op, 0));
-    if (op.state != OP_COMPLETED)
-        return err_set(e, (enum err_class)op.error.code, 0, "%s", op.error.message);
     if (s->records) {
         json_array_foreach(p.records, i, v) scan_record(s, v);
-        s->other = (unsigned)p.other;
-        s->stale = (unsigned)p.stale;
-        s->removed = s->after[0] ? s->removed : (unsigned)p.removed;
-        s->page.malformed += s->after[0] ? 0 : (unsigned)p.malformed;
+        s->other = (unsigned)all.other;
+        s->stale = (unsigned)all.stale;
+        s->removed = s->after[0] ? s->removed : (unsigned)all.removed;
+        s->page.malformed += s->after[0] || !first ? 0 : (unsigned)all.malformed;
     } else {
         json_array_foreach(p.snapshots, i, v)
         {
@@ -297,16 +324,37 @@ static int write_page(struct decide *d, void *arg, struct err *e)
             scan_one(s, &t);
         }
         s->page.snapshots = (unsigned)json_array_size(p.snapshots);
-        s->page.unreadable = !p.snapshots || p.unreadable;
+        s->page.unreadable = (unsigned)all.unreadable + (!all.pages && !p.snapshots);
     }
-    snprintf(s->after, sizeof s->after, "%s", p.next);
-    return s->periodic ? operation_delete(d->records, s->operation, e) : 0;
+    return s->periodic && last ? operation_delete(d->records, s->operation, e) : 0;
+}
+
+/* All pages of an operation are recorded. A list that does not get on would never end. */
+static void list_recorded(struct scan *s)
+{
+    struct scan_counts *n = &s->total;
+    const struct scan_answer all = scan_answer_read(s->answer);
+    const bool more = all.next[0] != '\0', on = strcmp(all.next, s->after) > 0 && s->operations < OPERATIONS_MAX;
+    if (more && on && n->snapshots + n->records < SNAPSHOTS_MAX) {
+        snprintf(s->after, sizeof s->after, "%s", all.next);
+        scan_ask(s);
+        return;
+    }
+    n->unreadable += more;
+    s->after[0] = '\0';
+    if (s->records) {
+        s->records = false;
+        scan_ask(s);
+    } else {
+        engine_request(s->engine, write_missing, missing_written, s);
+    }
 }
 
 static void page_written(const struct err *e, void *arg)
 {
     struct scan *s = arg;
     struct scan_counts *n = &s->total;
+    json_set(&s->doc, NULL);
     if (e->cls) {
         scan_finish(s, e);
         return;
@@ -315,31 +363,75 @@ static void page_written(const struct err *e, void *arg)
     n->added += s->page.added;
     n->matched += s->page.matched;
     n->passed += s->page.passed;
-    n->unreadable += s->page.unreadable;
+    if (s->page.unreadable > n->unreadable) /* each list counts all of them */
+        n->unreadable = s->page.unreadable;
     n->records += s->page.records;
     n->malformed += s->page.malformed;
     n->elsewhere += s->page.elsewhere;
-    if (s->records && !s->after[0]) {
-        s->records = false;
-        ask_page(s);
-        return;
-    }
-    if (s->after[0] && n->snapshots + n->records < SNAPSHOTS_MAX) {
-        ask_page(s);
-        return;
-    }
-    n->unreadable += s->after[0] != '\0';
-    engine_request(s->engine, write_missing, missing_written, s);
+    const struct scan_answer all = scan_answer_read(s->answer);
+    s->page_at += scan_page_len(&all, s->page_no++);
+    if (s->page_no < json_array_size(all.pages))
+        page_next(s);
+    else
+        list_recorded(s);
 }
 
-static void page_ended(const json_t *state, bool terminal, void *arg)
+static void page_malformed(struct scan *s, const char *why)
+{
+    struct err e = ERR_INIT;
+    err_set(&e, ERR_GENERIC, 0, "page %zu of what %s has listed cannot be used: %s", s->page_no + 1, s->operation, why);
+    scan_finish(s, &e);
+}
+
+static void page_read(json_t *doc, const char *why, void *arg)
 {
     struct scan *s = arg;
+    s->reading = NULL;
+    json_take(&s->doc, doc);
+    if (!doc)
+        page_malformed(s, why);
+    else
+        engine_request(s->engine, write_page, page_written, s);
+}
+
+/* The word of a mover that others' data has gone through: read beside the loop and within bounds, like its result. */
+static void page_next(struct scan *s)
+{
+    static const struct parse_limits limits = {.bytes = WIRE_RESULT_MAX,
+                                               .bounds = {WIRE_RESULT_VALUES_MAX, WIRE_RESULT_DEPTH_MAX},
+                                               .flags = JSON_REJECT_DUPLICATES};
+    const struct scan_answer all = scan_answer_read(s->answer);
+    const size_t len = scan_page_len(&all, s->page_no);
+    if (!all.pages || !json_array_size(all.pages)) { /* it is in the answer, or there is none */
+        json_set(&s->doc, s->answer);
+        engine_request(s->engine, write_page, page_written, s);
+        return;
+    }
+    if (s->listing < 0 || !len || s->page_at + len > WIRE_LISTING_MAX)
+        page_malformed(s, "there are no such bytes");
+    else if (!(s->reading = parse_part(s->engine->parser, s->listing, s->page_at, len, &limits, page_read, s)))
+        page_malformed(s, "no memory");
+}
+
+static void list_ended(const json_t *state, bool terminal, void *arg)
+{
+    struct scan *s = arg;
+    CLEANUP(operation_clear) struct operation op = ROW_INIT;
+    struct err e = ERR_INIT;
     (void)state;
     if (!terminal)
         return;
     engine_unwait(s->engine, s);
-    engine_request(s->engine, write_page, page_written, s);
+    if (operation_get(s->engine->records, s->operation, &op, &e) == 0 && op.state != OP_COMPLETED)
+        err_set(&e, (enum err_class)op.error.code, 0, "%s", op.error.message);
+    if (e.cls) {
+        scan_finish(s, &e);
+        return;
+    }
+    json_set(&s->answer, admin_answer(&op, 0));
+    s->page_no = 0;
+    s->page_at = 0;
+    page_next(s);
 }
 
 static int write_ask(struct decide *d, void *arg, struct err *e)
@@ -349,6 +441,7 @@ static int write_ask(struct decide *d, void *arg, struct err *e)
     json_t *steps = s->records ? json_pack("[{s:s,s:s,s:s,s:I,s:b}]", "verb", "records", "after", s->after, "node",
                                            s->node, "stale_ns", (json_int_t)stale, "remove", s->remove && !s->after[0])
                                : json_pack("[{s:s,s:s,s:s}]", "verb", "scan", "after", s->after, "node", s->node);
+    s->operations++;
     return admin_submit(d, s->repository, steps, NULL, "admin-scan", s->operation, e);
 }
 
@@ -358,7 +451,7 @@ static void ask_written(const struct err *e, void *arg)
     struct engine *g = s->engine;
     struct err own = *e;
     const bool asked = s->reply && !s->after[0] && s->records && !s->foreign;
-    if (own.cls || engine_wait(g, s->operation, page_ended, s, &own) < 0) {
+    if (own.cls || engine_wait(g, s->operation, list_ended, s, &own) < 0) {
         scan_finish(s, &own);
         return;
     }
@@ -369,8 +462,17 @@ static void ask_written(const struct err *e, void *arg)
     }
 }
 
-static void ask_page(struct scan *s)
+static void scan_ask(struct scan *s)
 {
+    struct err e = ERR_INIT;
+    if (!s->engine->parser && parser_new(&s->engine->parser, s->engine->loop, &e) < 0) {
+        scan_finish(s, &e);
+        return;
+    }
+    if (s->listing < 0 && (s->listing = memory_shared("list", WIRE_LISTING_MAX, &e)) < 0) {
+        scan_finish(s, &e);
+        return;
+    }
     engine_request(s->engine, write_ask, ask_written, s);
 }
 
@@ -390,7 +492,24 @@ static void replaced_written(const struct err *e, void *arg)
         return;
     }
     repository_replaced(s->engine, s->repository);
-    ask_page(s);
+    scan_ask(s);
+}
+
+int scan_listing(const struct engine *g, const char *operation)
+{
+    for (const struct scan *s = g->scans; s; s = s->next)
+        if (!strcmp(s->operation, operation))
+            return s->listing;
+    return -1;
+}
+
+void scans_stop(struct engine *g, const struct err *e)
+{
+    for (struct scan *s = g->scans, *next; s; s = next) {
+        next = s->next;
+        if (s->reading)
+            scan_stopped(e, s);
+    }
 }
 
 static void scan_start(struct engine *g, const struct request_args *req, engine_reply_fn *reply, scan_done_fn *done,
@@ -419,16 +538,19 @@ static void scan_start(struct engine *g, const struct request_args *req, engine_
                        .remove = req->remove_stale,
                        .periodic = req->periodic,
                        .records = true,
+                       .listing = -1,
+                       .next = g->scans,
                        .there = json_object(),
                        .provisional = json_array(),
                        .began_ns = now_ns()};
     snprintf(s->repository, sizeof s->repository, "%s", name);
     snprintf(s->node, sizeof s->node, "%s", node[0] ? node : ours);
     s->recorded_ns = repository_recorded_ns(g, name);
+    g->scans = s;
     if (req->replaced)
         engine_request(g, write_replaced, replaced_written, s);
     else
-        ask_page(s);
+        scan_ask(s);
 }
 
 void engine_scan(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg)

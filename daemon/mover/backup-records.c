@@ -11,7 +11,6 @@
 #include "base/json-bounds.h"
 #include "base/time.h"
 #include "daemon/protocol/backup-record.h"
-#include "daemon/protocol/mover-wire.h"
 #include "repo/snapshot.h"
 
 #include <errno.h>
@@ -21,7 +20,6 @@
 #define METADATA_COMPRESSION 0x1101 /* zstd-fastest */
 #define BATCH_MAX (8u << 20)        /* all records of one flush, compressed */
 #define LABELS_MAX (8u << 10)       /* of one record, as compact JSON */
-#define LISTED_MAX 1000000          /* records of a repository */
 
 static const char *label(const json_t *labels, const char *name)
 {
@@ -278,109 +276,34 @@ int backup_records_tidy(struct repo *r, const char *node, int64_t now_ns, unsign
 
 /* ---- listing ---- */
 
-struct listed {
-    char id[33];
-    size_t len, values;
-};
-struct listing {
-    const char *node, *after;
-    struct listed *v;
-    size_t n, cap;
+struct each {
+    const char *node;
     int64_t stale_ns;
-    unsigned malformed, other, stale;
-    char last[33];
-    json_t *list;
-    const char *why; /* of the first malformed one */
+    manifest_fn *fn;
+    void *arg;
+    struct backup_records_counts *counts;
 };
 
-static int list_one(const struct manifest *m, void *arg)
+static int each_one(const struct manifest *m, void *arg)
 {
-    struct listing *x = arg;
+    const struct each *x = arg;
     const char *bad = backup_record_malformed(m->labels, m->data);
     if (bad) {
-        if (x->malformed++ == 0)
-            x->why = bad;
+        if (x->counts->malformed++ == 0)
+            x->counts->why = bad;
         return 0;
     }
-    if (strcmp(label(m->labels, RECORD_LABEL_NODE), x->node) != 0) {
-        x->other++;
-        x->stale += is_provisional(m->labels) && m->modified_ns < x->stale_ns;
-        return 0;
-    }
-    if (strcmp(m->id, x->after) <= 0)
-        return 0;
-    if (x->n >= LISTED_MAX)
-        return -E2BIG;
-    if (x->n == x->cap) {
-        const size_t cap = x->cap ? 2 * x->cap : 64;
-        struct listed *v = reallocarray(x->v, cap, sizeof *v);
-        if (!v)
-            return -ENOMEM;
-        x->v = v;
-        x->cap = cap;
-    }
-    struct listed *l = &x->v[x->n++];
-    memcpy(l->id, m->id, sizeof l->id);
-    l->values = json_values(m->data) + json_values(m->labels) + 4;
-    l->len = json_dumpb(m->data, NULL, 0, JSON_COMPACT) + json_dumpb(m->labels, NULL, 0, JSON_COMPACT) + 120;
+    if (!strcmp(label(m->labels, RECORD_LABEL_NODE), x->node))
+        return x->fn(m, x->arg);
+    x->counts->other++;
+    x->counts->stale += is_provisional(m->labels) && m->modified_ns < x->stale_ns;
     return 0;
 }
 
-static int by_id(const void *a, const void *b)
+int backup_records_each(struct repo *r, const char *node, int64_t stale_ns, manifest_fn *fn, void *arg,
+                        struct backup_records_counts *counts, struct err *e)
 {
-    return strcmp(((const struct listed *)a)->id, ((const struct listed *)b)->id);
-}
-
-static bool is_on_page(const char *id, void *arg)
-{
-    const struct listing *x = arg;
-    return strcmp(id, x->after) > 0 && strcmp(id, x->last) <= 0;
-}
-
-static int put_one(const struct manifest *m, void *arg)
-{
-    struct listing *x = arg;
-    if (backup_record_malformed(m->labels, m->data) || strcmp(label(m->labels, RECORD_LABEL_NODE), x->node) != 0)
-        return 0;
-    json_t *v = json_pack("{s:s, s:I, s:O, s:O}", "id", m->id, "modifiedNs", (json_int_t)m->modified_ns, "labels",
-                          m->labels, "data", m->data);
-    return v && json_array_append_new(x->list, v) == 0 ? 0 : -ENOMEM;
-}
-
-static int page_fill(struct manifests *all, struct listing *x, size_t room, struct backup_records_page *ret,
-                     struct err *e)
-{
-    size_t sum = 0, values = 0, n = 0;
-    int rc = manifests_walk(all, RECORD_TYPE, NULL, list_one, x, e);
-    if (rc == -E2BIG)
-        return err_set(e, ERR_FORMAT, E2BIG, "more than %d records of backups are in the repository", LISTED_MAX);
-    if (rc < 0 || !x->n)
-        return rc;
-    qsort(x->v, x->n, sizeof *x->v, by_id);
-    while (n < x->n && (!n || (sum + x->v[n].len <= room && values + x->v[n].values <= WIRE_LIST_VALUES_MAX))) {
-        values += x->v[n].values;
-        sum += x->v[n++].len;
-    }
-    memcpy(x->last, x->v[n - 1].id, sizeof x->last);
-    if (n < x->n)
-        memcpy(ret->next, x->last, sizeof ret->next);
-    return manifests_walk(all, RECORD_TYPE, is_on_page, put_one, x, e);
-}
-
-int backup_records_page(struct repo *r, const char *node, const char *after, int64_t stale_ns, size_t room,
-                        struct backup_records_page *ret, struct err *e)
-{
-    CLEANUP(manifests_freep) struct manifests *all = NULL;
-    *ret = (struct backup_records_page){.records = json_array()};
-    struct listing x = {.node = node, .after = after, .stale_ns = stale_ns, .list = ret->records};
-    int rc = ret->records ? manifests_open(&all, r, e) : err_nomem(e);
-    if (rc == 0)
-        rc = page_fill(all, &x, room, ret, e);
-    free(x.v);
-    ret->malformed = x.malformed;
-    ret->other = x.other;
-    ret->stale = x.stale;
-    if (x.malformed && !*after)
-        log_warning("%u records of backups are passed over, they are malformed; the first: %s", x.malformed, x.why);
+    struct each x = {node, stale_ns, fn, arg, counts};
+    int rc = manifests_each(r, RECORD_TYPE, each_one, &x, e);
     return rc == -ENOMEM ? err_nomem(e) : rc;
 }

@@ -30,17 +30,13 @@ int backup_records_remove_stale(struct repo *r, const char *node, int64_t before
  * after RECORD_ALONE_DAYS where it never had. */
 int backup_records_tidy(struct repo *r, const char *node, int64_t now_ns, unsigned *removed, struct err *e);
 
-/*
- * The well-formed records in order of their manifest ids, behind `after` ("": from the beginning), as long as their
- * documents have less than `room` bytes together, at least one. Of one node; those of others are counted.
- */
-struct backup_records_page {
-    json_t *records;       /* array of {"id", "modifiedNs", "labels", "data"}; a new reference */
-    unsigned malformed;    /* in the whole repository, not only on this page */
+/* Runs fn over the well-formed records of one node, in any order; those of others, and malformed ones, are counted. */
+struct backup_records_counts {
+    unsigned malformed;
+    const char *why;       /* of the first malformed one */
     unsigned other, stale; /* well-formed ones of other nodes; provisional ones of these, modified before stale_ns */
-    char next[33];         /* where the next page begins; "": this was the last one */
 };
-int backup_records_page(struct repo *r, const char *node, const char *after, int64_t stale_ns, size_t room,
-                        struct backup_records_page *ret, struct err *e);
+int backup_records_each(struct repo *r, const char *node, int64_t stale_ns, manifest_fn *fn, void *arg,
+                        struct backup_records_counts *counts, struct err *e);
 
 #endif

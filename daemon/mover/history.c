@@ -115,7 +115,7 @@ static void name_new(const struct history *h, bool taken, struct snapshot_source
 int history_find(struct repo *r, const struct history *h, struct snapshot_source *as, struct err *e)
 {
     struct search x = {.h = h, .as = *as, .start_ns = INT64_MIN};
-    int rc = snapshots_wanted(r, may_be_kin, visit, &x, e);
+    int rc = snapshots_wanted(r, may_be_kin, visit, &x, NULL, e);
     if (rc < 0)
         return rc;
     /* A file that has another one's name is not its successor. */

@@ -682,15 +682,13 @@ static int compare_ids(const void *a, const void *b)
 
 static bool is_chosen(const struct chosen *c, const char *id)
 {
-    return c->n == 0 || bsearch(id, c->ids, c->n, sizeof *c->ids, compare_ids);
+    return bsearch(id, c->ids, c->n, sizeof *c->ids, compare_ids);
 }
 
 static int walk_snapshot(struct snapshot *s, void *arg)
 {
     struct chosen *c = arg;
     struct verify *v = c->v;
-    if (!is_chosen(c, s->id))
-        return 0;
     v->snapshot = s;
     v->hit = false;
     v->path[0] = '\0';
@@ -714,20 +712,22 @@ static int sum_snapshot(struct snapshot *s, void *arg)
     return 0;
 }
 
-static int each_snapshot(struct chosen *c, snapshot_fn *fn, unsigned *bad, struct err *e)
-{
-    struct err own = ERR_INIT;
-    c->e = e;
-    int rc = snapshots_each(c->v->repo, NULL, true, fn, c, bad, &own);
-    if (rc < 0 && e->cls == ERR_NONE)
-        *e = own;
-    return rc;
-}
-
 static bool is_wanted(const char *id, const json_t *labels, void *arg)
 {
     (void)labels;
     return is_chosen(arg, id);
+}
+
+/* All of them oldest first. Some are looked up: what else is there is not read for them, and its damage not theirs. */
+static int each_snapshot(struct chosen *c, snapshot_fn *fn, unsigned *bad, struct err *e)
+{
+    struct err own = ERR_INIT;
+    c->e = e;
+    int rc = c->n ? snapshots_wanted(c->v->repo, is_wanted, fn, c, bad, &own)
+                  : snapshots_each(c->v->repo, NULL, true, fn, c, bad, &own);
+    if (rc < 0 && e->cls == ERR_NONE)
+        *e = own;
+    return rc;
 }
 
 static int verify_all(struct verify *v, struct chosen *c, struct err *e)
@@ -740,7 +740,8 @@ static int verify_all(struct verify *v, struct chosen *c, struct err *e)
     if (v->by_bytes)
         atomic_store(&v->progress->total, v->to_read);
     else
-        rc = snapshots_wanted(v->repo, is_wanted, sum_snapshot, c, e);
+        rc = c->n ? each_snapshot(c, sum_snapshot, NULL, e)
+                  : snapshots_each(v->repo, NULL, false, sum_snapshot, c, NULL, e);
     atomic_store(&v->progress->phase, PHASE_MOVING);
     if (rc >= 0)
         rc = each_snapshot(c, walk_snapshot, &bad, e);

@@ -72,7 +72,8 @@ struct mover {
     json_t *refused;       /* error of a mover that refused its job */
 
     /* descriptors of JOB, and of the log */
-    int job_fd, result_fd, device_fd, password_fd, key_fd, changes_fd, credentials_fd, copy_credentials_fd, log_fd;
+    int job_fd, result_fd, device_fd, password_fd, key_fd, changes_fd, credentials_fd, copy_credentials_fd, listing_fd;
+    int log_fd;
     int received_fd;   /* of the message being handled, -1: none */
     bool key_wanted;   /* a key that it derives is kept */
     struct key_id key; /* for which repository and password */

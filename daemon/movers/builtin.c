@@ -143,7 +143,7 @@ static struct mover *mover_new(struct builtin_movers *m, const char *operation, 
     v->owner = m;
     v->child = (struct spawned)SPAWNED_INIT;
     v->pidfd = v->job_fd = v->result_fd = v->device_fd = v->password_fd = v->key_fd = v->changes_fd =
-        v->credentials_fd = v->copy_credentials_fd = v->log_fd = v->received_fd = -1;
+        v->credentials_fd = v->copy_credentials_fd = v->listing_fd = v->log_fd = v->received_fd = -1;
     v->status = -1;
     snprintf(v->operation, sizeof v->operation, "%s", operation);
     snprintf(v->kind, sizeof v->kind, "%s", kind ? kind : "");
@@ -159,7 +159,8 @@ static void mover_free(struct mover *v)
     sd_event_source_disable_unref(v->pid_source);
     sd_event_source_disable_unref(v->report_source);
     int *const fds[] = {&v->pidfd,  &v->job_fd,     &v->result_fd,      &v->device_fd,           &v->password_fd,
-                        &v->key_fd, &v->changes_fd, &v->credentials_fd, &v->copy_credentials_fd, &v->log_fd};
+                        &v->key_fd, &v->changes_fd, &v->credentials_fd, &v->copy_credentials_fd, &v->listing_fd,
+                        &v->log_fd};
     for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
         closep(fds[i]);
     spawned_close(&v->child);
@@ -283,6 +284,8 @@ static int descriptors_create(struct mover *v, const struct mover_spec *s, const
         rc = err_set(e, ERR_GENERIC, errno, "cannot duplicate the device's descriptor for %s", v->operation);
     if (rc == 0 && s->changes_fd > 0 && (v->changes_fd = fcntl(s->changes_fd, F_DUPFD_CLOEXEC, 3)) < 0)
         rc = err_set(e, ERR_GENERIC, errno, "cannot duplicate the descriptor of the changes for %s", v->operation);
+    if (rc == 0 && s->listing_fd > 0 && (v->listing_fd = fcntl(s->listing_fd, F_DUPFD_CLOEXEC, 3)) < 0)
+        rc = err_set(e, ERR_GENERIC, errno, "cannot duplicate the descriptor for lists for %s", v->operation);
     if (rc == 0) {
         v->result_fd = result_create(v->owner, v->operation, e);
         rc = v->result_fd < 0 ? v->result_fd : 0;

@@ -340,12 +340,13 @@ int mover_send_job(struct mover *v)
                {WIRE_FD_KEY, &v->key_fd},
                {WIRE_FD_CHANGES, &v->changes_fd},
                {WIRE_FD_CREDENTIALS, &v->credentials_fd},
-               {WIRE_FD_COPY_CREDENTIALS, &v->copy_credentials_fd}};
+               {WIRE_FD_COPY_CREDENTIALS, &v->copy_credentials_fd},
+               {WIRE_FD_LISTING, &v->listing_fd}};
     int fds[WIRE_FDS_MAX];
     unsigned n = 0;
     json_t *names = json_array();
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        if (*all[i].fd < 0)
+        if (*all[i].fd < 0 || n == WIRE_FDS_MAX)
             continue;
         fds[n++] = *all[i].fd;
         json_array_append_new(names, json_string(all[i].role));

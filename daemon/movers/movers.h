@@ -116,6 +116,7 @@ struct mover_spec {
     const char *kind;                  /* "backup", "restore", "verify", "admin", "look" */
     int device_fd;                     /* source (O_RDONLY) or target (O_RDWR); -1: none; duplicated */
     int changes_fd;                    /* list of changes (changes_pack()), duplicated; 0 or less: none */
+    int listing_fd;                    /* where long lists go (memory_shared()), duplicated; 0 or less: none */
     const char *password;              /* passed in a sealed memfd; NULL: none */
     const char *credentials;           /* likewise: the text of the file of S3 keys */
     const char *copy_credentials;      /* likewise, of the place to which it copies the repository */

@@ -28,6 +28,11 @@
 /* Of the lists in it together: what has no room is counted, or comes on another page. */
 #define WIRE_LIST_MAX (640u << 10)
 #define WIRE_LIST_VALUES_MAX (96u << 10)
+/* Of the file for long lists, in bytes: a memory file that can become neither longer nor shorter. A page of it is a
+ * document; one with several items has no more than WIRE_LISTING_PAGE bytes of them, so that little is recorded at a
+ * time. */
+#define WIRE_LISTING_MAX (32u << 20)
+#define WIRE_LISTING_PAGE (192u << 10)
 #define OPERATION_MAX 255 /* bytes of an operation's id */
 
 /* The kind of a mover that belongs to no operation: it opens a repository, and that is all. */
@@ -64,6 +69,7 @@
 #define WIRE_FD_PASSWORD "password"
 #define WIRE_FD_KEY "key"
 #define WIRE_FD_CHANGES "changes"         /* sealed: changes_pack() */
+#define WIRE_FD_LISTING "listing"         /* where long lists go: never with a device */
 #define WIRE_FD_CREDENTIALS "credentials" /* sealed: the text of the file of S3 keys (base/s3-keys.h) */
 
 #define WIRE_FD_COPY_CREDENTIALS "copy-credentials" /* likewise, of the place of a copy */

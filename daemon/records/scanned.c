@@ -4,16 +4,26 @@
 
 #include "base/json.h"
 
-struct scan_page scan_page_read(const json_t *answer)
+struct scan_answer scan_answer_read(const json_t *answer)
 {
-    return (struct scan_page){.snapshots = jarr(answer, "snapshots"),
-                              .records = jarr(answer, "records"),
-                              .next = jstr(answer, "next"),
-                              .unreadable = jint(answer, "unreadable"),
-                              .other = jint(answer, "other"),
-                              .stale = jint(answer, "stale"),
-                              .removed = jint(answer, "removed"),
-                              .malformed = jint(answer, "malformed")};
+    return (struct scan_answer){.pages = jarr(answer, "pages"),
+                                .next = jstr(answer, "next"),
+                                .unreadable = jint(answer, "unreadable"),
+                                .other = jint(answer, "other"),
+                                .stale = jint(answer, "stale"),
+                                .removed = jint(answer, "removed"),
+                                .malformed = jint(answer, "malformed")};
+}
+
+struct scan_page scan_page_read(const json_t *page)
+{
+    return (struct scan_page){.snapshots = jarr(page, "snapshots"), .records = jarr(page, "records")};
+}
+
+size_t scan_page_len(const struct scan_answer *a, size_t i)
+{
+    const json_int_t n = json_integer_value(json_array_get(a->pages, i));
+    return n > 0 ? (size_t)n : 0;
 }
 
 struct scanned_snapshot scanned_snapshot_read(const json_t *snapshot)

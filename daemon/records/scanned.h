@@ -2,9 +2,9 @@
 /*
  * scanned.h - what a repository has, as a mover lists it: documents on the wire, decoded here, once
  *
- * A page of a scan (docs/mover.md, verbs "scan" and "records") and the snapshots in it. They are the word of whoever
- * can write the repository: texts are "" and numbers 0 where a member is missing or of another type, and nothing else
- * is checked. Everything is borrowed from the document.
+ * An answer of a scan (docs/mover.md, verbs "scan" and "records"), a page of it, and the snapshots in that. They are
+ * the word of whoever can write the repository: texts are "" and numbers 0 where a member is missing or of another
+ * type, and nothing else is checked. Everything is borrowed from the document.
  */
 #ifndef SNAPFERRY_DAEMON_RECORDS_SCANNED_H
 #define SNAPFERRY_DAEMON_RECORDS_SCANNED_H
@@ -13,13 +13,20 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct scan_page {
-    const json_t *snapshots, *records;        /* lists; NULL: none */
-    const char *next;                         /* where the next page begins; "": it is the last one */
+struct scan_answer {
+    const json_t *pages;                      /* bytes of each page in the file for lists; NULL: it is the only one */
+    const char *next;                         /* where the next list begins; "": it is the last one */
     int64_t unreadable;                       /* manifests of snapshots */
-    int64_t other, stale, removed, malformed; /* records of outcomes; the last two: of all pages */
+    int64_t other, stale, removed, malformed; /* records of outcomes; the last two: of all lists */
 };
-struct scan_page scan_page_read(const json_t *answer);
+struct scan_answer scan_answer_read(const json_t *answer);
+
+struct scan_page {
+    const json_t *snapshots, *records; /* lists; NULL: none */
+};
+struct scan_page scan_page_read(const json_t *page);
+/* Bytes of a page; 0: there is no such page, or its length is none. */
+size_t scan_page_len(const struct scan_answer *a, size_t i);
 
 /* A snapshot of a page: members of its manifest, and the tags that a backup of snapferry's gives it. */
 struct scanned_snapshot {

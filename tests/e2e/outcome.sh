@@ -275,9 +275,41 @@ same "and is no backup here" "$(askj backups --all | jq -r '[.backups[].id | sel
 same "removed when asked for" "$(askj scan main --remove-provisional | jq .removed)" 1
 same "that one alone" "$(records | jq -r 'select(.labels.backup == "young" or .id == $id) | .id' \
     --arg id "$(jq -r .id <<<"$good")")" "$(jq -r .id <<<"$good")"
-# ---- hostile snapshots ----
-snap=$(manifests list snapshot | head -n 1)
+# ---- many: one mover lists them all, and one lists the records ----
+scans() { sql "SELECT count(*) FROM operations WHERE id LIKE 'admin-scan-%'"; }
+snap=$(manifests list snapshot | jq -c 'select(.labels.hostname == "testnode" and
+    (.data.tags["tag:operation"] // "") != "")' | head -n 1)
+volume=$(jq -r '.data.tags["tag:volume-id"]' <<<"$snap")
+last_good() { sql "SELECT json_extract(doc, '\$.last_good_backup') FROM volumes WHERE id = '$volume'"; }
+real=$(last_good)
+check "the volume has a last good backup" test -n "$real"
+# In the order of a scan the latest ones come first, so that each that is gone was the last good one.
 forge_snapshot() { jq -c "del(.id) | $1" <<<"$snap"; }
+at=$(date -u +%Y-%m-%dT%H:%M:%S)
+sleep 1
+forge_snapshot 'range(3000) as $i | .data.startTime = "2026-01-01T00:00:00.\(100000000 + $i)Z" |
+    .data.endTime = "'"$at"'.\(100003000 - $i)Z" | .data.tags["tag:backup"] = "many\($i)" |
+    .data.tags["tag:operation"] = "up-many\($i)" | .labels["tag:backup"] = "many\($i)"' >"$WORK/forged"
+check "3,000 more snapshots" eval 'manifests add <"$WORK/forged"'
+before=$(scans)
+expect "are added to the records" 0 "3000 volumes added" -- ask scan main
+same "by two operations" $(($(scans) - before)) 2
+same "the volume's last good backup is the newest of them" "$(last_good)" many0
+manifests list snapshot | jq -r 'select(.data.tags["tag:backup"] // "" | startswith("many")) | .id' >"$WORK/ids"
+same "in the repository" "$(wc -l <"$WORK/ids")" 3000
+check "they are removed" eval 'manifests remove $(cat "$WORK/ids")'
+expect "a scan misses them all" 0 "3000 recorded snapshots are missing" -- ask scan main
+same "and the last good backup is the one before" "$(last_good)" "$real"
+# Dated ahead, it would be the newest for ever, and missed by no scan.
+forge_snapshot '.data.endTime = "2199-01-01T00:00:00Z" | .data.tags["tag:backup"] = "ahead" |
+    .data.tags["tag:operation"] = "up-ahead" | .labels["tag:backup"] = "ahead"' | manifests add
+expect "one that is dated ahead is added" 0 "1 volumes added" -- ask scan main
+same "as of now" "$(sql "SELECT count(*) FROM operations WHERE parent = 'ahead' AND
+    json_extract(doc, '$.completed_ns') / 1000000000 <= $(date +%s)")" 1
+manifests remove $(manifests list snapshot | jq -r 'select(.data.tags["tag:backup"] == "ahead") | .id')
+expect "and missed when it is gone" 0 "1 recorded snapshots are missing" -- ask scan main
+same "the last good backup is the one before it" "$(last_good)" "$real"
+# ---- hostile snapshots ----
 {
     forge_snapshot '.data.description = "\u202egnp.\u0085\u009b2J\u2066" | .labels.path = "/forged" |
         .data.source.path = "/forged"'
@@ -287,9 +319,12 @@ check "forged snapshots" eval 'manifests add <"$WORK/forged"'
 sf "$REPO" snapshot list --json >"$WORK/out" 2>"$WORK/err"
 same "1500 that are malformed are one warning" "$(grep -c 'warning: 1500 malformed snapshot manifests' "$WORK/err")" 1
 check "of few lines" test "$(wc -l <"$WORK/err")" -le 3
+expect "they are no damage of a snapshot that is verified" 0 "" -- sf "$REPO" verify "$(jq -r .id <<<"$snap")" --quiet
 check "controls and bidi marks are escaped in --json" grep -qF '"\u202egnp.\u0085\u009b2J\u2066"' "$WORK/out"
-ask scan main >"$WORK/out" 2>&1
+expect "a scan says that it could not look for what is missing" 0 "1500 snapshots of the repository cannot be read" -- \
+    ask scan main
 check "the daemon lives" daemon_alive
+
 stops "stop"
 explain_failure
 finish

@@ -542,13 +542,19 @@ static void backups(struct repo *r, const char *dir, const char *image)
     }
 }
 
+static int record_seen(const struct manifest *m, void *arg)
+{
+    *(size_t *)arg += json_object_size(m->labels);
+    return 0;
+}
+
 static void records_read(struct repo *r)
 {
     struct err e = ERR_INIT;
-    struct backup_records_page p = {.records = NULL};
+    struct backup_records_counts n = {0};
+    size_t labels = 0;
     unsigned removed = 0;
-    backup_records_page(r, "node", "", 1, 100000, &p, &e);
-    json_decref(p.records);
+    backup_records_each(r, "node", 1, record_seen, &labels, &n, &e);
     e = (struct err)ERR_INIT;
     backup_records_tidy(r, "node", now_ns(), &removed, &e);
 }

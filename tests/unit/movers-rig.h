@@ -28,6 +28,7 @@ struct rig {
     bool no_go;     /* do not say "go" when it is ready */
     bool no_copy;   /* do not keep results */
     int changes_fd; /* goes with the job; 0: none */
+    int listing_fd; /* likewise */
     int64_t go_timeout_s, stall_timeout_s, grace_s, max_duration_s;
     /* what was heard */
     unsigned ready, started, progress, ended;
@@ -184,6 +185,7 @@ static inline int rig_start(struct rig *r, const char *operation, const char *ki
                                  .job = job,
                                  .device_fd = fd,
                                  .changes_fd = r->changes_fd,
+                                 .listing_fd = r->listing_fd,
                                  .password = password,
                                  .limits = &r->limits,
                                  .times = {.go_timeout_s = r->go_timeout_s,

@@ -3,6 +3,9 @@
  * and lists of changes that are none */
 #include "tests/unit/movers-job.h"
 
+#include "daemon/protocol/mover-wire.h"
+#include "proc/descriptors.h"
+
 #include <sys/mman.h>
 #include <sys/wait.h>
 
@@ -113,29 +116,54 @@ static void a_check_answers_by_number(void **state)
     rig_free(&r);
 }
 
-/* One page of a scan: how many snapshots, how many were passed over, where the next begins. */
+/* One list of a scan: how many snapshots, how many were passed over, where the next begins. With a file for lists its
+ * pages are read from there. */
 static size_t scan(struct rig *r, const char *after, json_int_t *unreadable, char next[64], char ids[][33])
 {
     json_t *j = base_job(r, "admin-1", "admin");
     json_object_set_new(j, "do", json_pack("[{s:s, s:s}]", "verb", "scan", "after", after));
     run(r, "admin-1", "admin", j, -1);
     assert_outcome(r, MOVER_OK);
-    const json_t *list = json_object_get(answer(r), "snapshots");
+    const json_t *list = json_object_get(answer(r), "snapshots"), *pages = json_object_get(answer(r), "pages");
+    const size_t n_pages = r->listing_fd ? json_array_size(pages) : 1;
+    size_t n = 0;
+    off_t at = 0;
     *unreadable = number_of(answer(r), "unreadable");
     snprintf(next, 64, "%s", text_of(answer(r), "next"));
-    for (size_t i = 0; i < json_array_size(list); i++)
-        snprintf(ids[i], 33, "%s", text_of(json_array_get(list, i), "id"));
-    return json_array_size(list);
+    assert_int_equal(json_is_array(pages), r->listing_fd > 0);
+    assert_int_equal(json_is_array(list), r->listing_fd == 0);
+    for (size_t k = 0; k < n_pages; k++) {
+        json_t *page = json_object();
+        if (r->listing_fd) {
+            const size_t len = (size_t)json_integer_value(json_array_get(pages, k));
+            char *text = malloc(len);
+            assert_int_equal(pread(r->listing_fd, text, len, at), len);
+            json_decref(page);
+            page = json_loadb(text, len, JSON_REJECT_DUPLICATES, NULL);
+            assert_non_null(page);
+            list = json_object_get(page, "snapshots");
+            assert_true(json_array_size(list) > 0);
+            assert_true(len < WIRE_LISTING_PAGE + 64 || json_array_size(list) == 1);
+            at += (off_t)len;
+            free(text);
+        }
+        for (size_t i = 0; i < json_array_size(list); i++)
+            snprintf(ids[n++], 33, "%s", text_of(json_array_get(list, i), "id"));
+        json_decref(page);
+    }
+    return n;
 }
 
 /* Large manifests make pages, not a result that is too large for the daemon; one of them alone is passed over. */
 static void a_scan_comes_in_pages(void **state)
 {
+    static const char *const large[] = {"volume", "class", "job", "native", "size", "volume-id", "backup", "operation"};
     struct rig r;
-    enum { N = 24 };
-    char ids[2 * N][33], next[64], end[64];
-    char text[3901], key[16];
+    enum { N = 24, ROOM = 300000 };
+    char ids[2 * N][33], others[2 * N][33], next[64], end[64];
+    char text[4081];
     json_int_t bad;
+    struct err e = ERR_INIT;
     (void)state;
     memset(text, 'x', sizeof text - 1);
     text[sizeof text - 1] = '\0';
@@ -144,10 +172,10 @@ static void a_scan_comes_in_pages(void **state)
     int src = make_file(&r, "image", 4096, 1);
     for (int i = 0; i <= N; i++) {
         json_t *j = backup_job(&r, "up-1", 4096);
-        for (int k = 0; k < (i == N ? 9 : 7); k++) {
-            snprintf(key, sizeof key, "large%d", k);
-            json_object_set_new(json_object_get(j, "tags"), key, json_string(text));
-        }
+        for (size_t k = 0; k < (i == N ? 8 : 7); k++)
+            json_object_set_new(json_object_get(j, "tags"), large[k], json_string(text));
+        if (i == N)
+            json_object_set_new(json_object_get(j, "tags"), "group", json_string(text));
         run(&r, "up-1", "backup", j, src);
         assert_outcome(&r, MOVER_OK);
     }
@@ -160,6 +188,30 @@ static void a_scan_comes_in_pages(void **state)
     for (size_t i = 0; i < N; i++)
         for (size_t k = 0; k < i; k++)
             assert_string_not_equal(ids[i], ids[k]);
+    /* Into a file all of them at once, on several pages, in the same order. */
+    r.listing_fd = memory_shared("list", WIRE_LISTING_MAX, &e);
+    assert_true(r.listing_fd > 0);
+    assert_int_equal(scan(&r, "", &bad, next, others), N);
+    assert_string_equal(next, "");
+    assert_int_equal(bad, 1);
+    assert_memory_equal(ids, others, N * sizeof *ids);
+    assert_true(json_array_size(json_object_get(answer(&r), "pages")) > 1);
+    close(r.listing_fd);
+    /* A file that has no room for all: as many as there is room for, then the others. */
+    r.listing_fd = memory_shared("list", ROOM, &e);
+    size_t n = 0, lists = 0;
+    memset(others, 0, sizeof others);
+    next[0] = '\0';
+    do {
+        const size_t got = scan(&r, next, &bad, next, others + n);
+        assert_true(got > 0 && got < N);
+        n += got;
+    } while (++lists < 10 && *next);
+    assert_int_equal(n, N);
+    assert_int_equal(lists, 3);
+    assert_memory_equal(ids, others, N * sizeof *ids);
+    close(r.listing_fd);
+    r.listing_fd = 0;
     close(src);
     rig_free(&r);
 }

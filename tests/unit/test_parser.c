@@ -1,16 +1,31 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* test_parser.c - documents parsed beside the event loop: order, bounds, what cannot be read, dropped and abandoned
- * ones */
+ * ones, and no thread */
 #include "tests/unit/test.h"
 
 #include "proc/parser.h"
 
+#include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+/* In place of the library's: a thread cannot be made while that is set. */
+static bool no_thread;
+static unsigned no_thread_asked;
+int pthread_create(pthread_t *ret, const pthread_attr_t *attr, void *(*fn)(void *), void *arg)
+{
+    typedef int create_fn(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+    if (no_thread)
+        return no_thread_asked++, EAGAIN;
+    create_fn *real = (create_fn *)(uintptr_t)dlsym(RTLD_NEXT, "pthread_create");
+    return real(ret, attr, fn, arg);
+}
 
 static const struct parse_limits limits = {.bytes = 1 << 20, .bounds = {1000, 8}};
 
@@ -186,6 +201,64 @@ static void files_that_are_none(void **state)
     end(p, loop);
 }
 
+static void a_part_of_a_file(void **state)
+{
+    static const char text[] = "{\"n\":1}\n{\"n\":22}\n";
+    static const struct parse_limits few = {.bytes = 8, .bounds = {1000, 8}};
+    sd_event *loop;
+    struct parser *p = begin(&loop);
+    struct heard h = {.n = 0};
+    (void)state;
+    int fd = memfd_create("part", MFD_CLOEXEC);
+    assert_int_equal(pwrite(fd, text, sizeof text - 1, 0), sizeof text - 1);
+    assert_refused(p, loop, parse_part(p, fd, 0, 8, &few, on_done, &h), &h, "");
+    assert_int_equal(h.order[0], 1);
+    assert_refused(p, loop, parse_part(p, fd, 8, 9, &limits, on_done, &h), &h, "");
+    assert_int_equal(h.order[1], 22);
+    assert_refused(p, loop, parse_part(p, fd, 8, 9, &few, on_done, &h), &h, "size of 9 bytes");
+    assert_refused(p, loop, parse_part(p, fd, 0, 0, &limits, on_done, &h), &h, "size of 0 bytes");
+    assert_refused(p, loop, parse_part(p, fd, 8, 99, &limits, on_done, &h), &h, "truncated while it was read");
+    assert_refused(p, loop, parse_part(p, fd, UINT64_MAX / 2 - 4, 9, &limits, on_done, &h), &h, "cannot read it");
+    assert_refused(p, loop, parse_part(p, fd, 1, 7, &limits, on_done, &h), &h, "expected");
+    /* The descriptor is its own: the caller's may be closed meanwhile. */
+    struct parse *x = parse_part(p, fd, 0, 8, &few, on_done, &h);
+    close(fd);
+    assert_refused(p, loop, x, &h, "");
+    assert_null(parse_part(p, fd, 0, 8, &few, on_done, &h));
+    end(p, loop);
+}
+
+/* Where no thread can be made (a limit, no memory) the loop does the work, and a later document finds one again. */
+static void without_a_thread(void **state)
+{
+    sd_event *loop;
+    struct parser *p = begin(&loop);
+    struct heard h = {.n = 0};
+    (void)state;
+    no_thread = true;
+    for (int i = 0; i < 3; i++)
+        assert_non_null(numbered(p, i, &h));
+    assert_int_equal(h.n, 0); /* also now not from within */
+    parse_drop(numbered(p, 3, &h));
+    assert_non_null(of_text(p, "[", &h));
+    until(loop, &h.n, 4);
+    assert_true(no_thread_asked >= 5);
+    no_thread = false;
+    assert_non_null(numbered(p, 4, &h));
+    until(loop, &h.n, 5);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(h.order[i], i);
+    assert_int_equal(h.order[4], 4);
+    assert_int_equal(h.nothing, 1);
+    end(p, loop);
+    p = begin(&loop);
+    no_thread = true;
+    assert_non_null(numbered(p, 5, &h)); /* abandoned: nobody hears of it */
+    no_thread = false;
+    end(p, loop);
+    assert_int_equal(h.n, 5);
+}
+
 static double cpu_of(int who)
 {
     struct rusage u;
@@ -229,6 +302,8 @@ int main(void)
         cmocka_unit_test(bounds_are_kept),
         cmocka_unit_test(the_count_of_values_is_the_same_for_text_and_document),
         cmocka_unit_test(files_that_are_none),
+        cmocka_unit_test(a_part_of_a_file),
+        cmocka_unit_test(without_a_thread),
         cmocka_unit_test(the_loop_has_no_part_in_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

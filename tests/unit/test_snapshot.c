@@ -507,25 +507,6 @@ static void test_bad_documents(void **state)
     world_free(&w);
 }
 
-struct page {
-    int64_t start;
-    char id[33];
-    unsigned n, all, wrong;
-};
-
-static int note_page(struct snapshot *s, void *arg)
-{
-    struct page *p = arg;
-    if (p->n == 700)
-        return 1;
-    p->wrong += s->start_ns < p->start || (s->start_ns == p->start && strcmp(s->id, p->id) <= 0);
-    p->start = s->start_ns;
-    memcpy(p->id, s->id, sizeof p->id);
-    p->n++;
-    p->all++;
-    return 0;
-}
-
 /* More snapshots than a window of the sort holds. */
 static void test_many_sorted(void **state)
 {
@@ -551,17 +532,6 @@ static void test_many_sorted(void **state)
     assert_ok(snapshots_each(t.r, NULL, true, note_start, order, NULL, &e), &e);
     assert_int_equal(order[0], N);
     assert_int_equal(order[2], 0);
-    /* By the page: each once, in the same order. */
-    struct page p = {.start = INT64_MIN, .id = "00000000000000000000000000000000"};
-    unsigned pages = 0;
-    do {
-        p.n = 0;
-        assert_true(snapshots_each_after(t.r, NULL, p.start, p.id, note_page, &p, NULL, &e) >= 0);
-    } while (++pages < 100 && p.n);
-    assert_int_equal(p.all, N);
-    assert_int_equal(p.wrong, 0);
-    assert_int_equal(pages, N / 700 + 2);
-    assert_true(snapshots_each_after(t.r, NULL, 0, "x", note_page, &p, NULL, &e) < 0);
     json_decref(labels);
     manifest_batch_free(b);
     testrepo_free(&t);

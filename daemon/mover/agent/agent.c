@@ -58,7 +58,7 @@ struct agent {
     struct job job;
     struct lockdown locks;
     struct mover_progress progress;
-    int job_fd, result_fd, device_fd, password_fd, key_fd, changes_fd, credentials_fd, copy_credentials_fd;
+    int job_fd, result_fd, device_fd, password_fd, key_fd, changes_fd, credentials_fd, copy_credentials_fd, listing_fd;
     bool key_wanted; /* the daemon keeps the derived key */
     int64_t go_timeout_s;
     char *password;
@@ -81,7 +81,8 @@ static int take_descriptors(struct agent *a, const json_t *msg, int fds[WIRE_FDS
                  {WIRE_FD_KEY, &a->key_fd},
                  {WIRE_FD_CHANGES, &a->changes_fd},
                  {WIRE_FD_CREDENTIALS, &a->credentials_fd},
-                 {WIRE_FD_COPY_CREDENTIALS, &a->copy_credentials_fd}};
+                 {WIRE_FD_COPY_CREDENTIALS, &a->copy_credentials_fd},
+                 {WIRE_FD_LISTING, &a->listing_fd}};
     const json_t *names = json_object_get(msg, "fds");
     for (size_t i = 0; i < json_array_size(names) && i < WIRE_FDS_MAX; i++) {
         const char *name = json_string_value(json_array_get(names, i));
@@ -290,6 +291,7 @@ static int job_run(struct agent *a, struct err *e)
     struct run_context x = {.job = &a->job,
                             .device = a->device_fd,
                             .changes = a->changes_fd,
+                            .listing = a->listing_fd,
                             .progress = &a->progress,
                             .cancel = &cancel,
                             .copy_credentials = a->copy_credentials_fd,
@@ -393,6 +395,7 @@ int agent_main(const char *socket, const char *operation)
                       .key_fd = -1,
                       .credentials_fd = -1,
                       .copy_credentials_fd = -1,
+                      .listing_fd = -1,
                       .result = json_object()};
     struct err e = ERR_INIT;
     const int64_t began_ns = now_ns();

@@ -16,6 +16,7 @@ struct run_context {
     const struct job *job;
     int device;  /* -1: none; owned by the caller */
     int changes; /* likewise */
+    int listing; /* likewise: the file for long lists */
     struct mover_progress *progress;
     struct mover_cancel *cancel;
     int copy_credentials; /* likewise */

@@ -5,9 +5,10 @@
  * The steps are done in order. A failed step has its error in its answer and does not prevent the others; the first
  * error becomes the run's.
  */
-#include "daemon/mover/agent/agent.h"
+#include "daemon/mover/agent/listing.h"
 
 #include "base/cleanup.h"
+#include "base/time.h"
 #include "daemon/mover/backup-records.h"
 #include "repo/expire.h"
 #include "repo/leftovers.h"
@@ -41,91 +42,82 @@ static int step_source(const json_t *step, const char *verb, bool required, stru
 
 #define SCANNED_MAX (32u << 10) /* bytes of one snapshot; those of this program have less than 2 KiB */
 
-/* One page: the snapshots behind `after`, in order of start time and id, until the result has no more room. */
 struct scan {
     struct run_context *run;
-    json_t *list;
+    struct listing *list;
     const char *node; /* NULL: a source was named */
-    char after[64], last[64];
+    bool put;         /* the second walk */
     unsigned large;
-    bool more;
     int rc;
 };
 
-/* Sorts like the order of the list. */
-static void scan_place(const struct snapshot *s, char out[64])
+/* What the daemon reads of a snapshot. */
+static json_t *scanned_json(const struct snapshot *s)
 {
-    snprintf(out, 64, "%020llu %s", (unsigned long long)s->start_ns + (1ull << 63), s->id);
-}
-
-/* The reverse; false: it is none. */
-static bool scan_place_parse(const char *place, int64_t *start_ns, const char **id)
-{
-    char *end;
-    if (strlen(place) != 53 || strspn(place, "0123456789") != 20)
-        return false;
-    *start_ns = (int64_t)(strtoull(place, &end, 10) - (1ull << 63));
-    *id = place + 21;
-    return *end == ' ';
+    static const char *const names[] = {"backup", "operation", "job", "class", "volume", "volume-id", "native", "size"};
+    char text[4500], end[TIME_TEXT], key[32];
+    json_t *tags = json_object();
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(key, sizeof key, "tag:%s", names[i]);
+        json_t *v = json_object_get(s->tags, key);
+        if (v)
+            json_object_set(tags, key, v);
+    }
+    return json_pack("{s:s,s:s,s:s,s:s,s:o}", "id", s->id, "as", snapshot_source_text(&s->source, text, sizeof text),
+                     "endTime", time_text(s->end_ns, end), "incomplete", s->incomplete, "tags", tags);
 }
 
 static int scan_one(struct snapshot *s, void *arg)
 {
     struct scan *x = arg;
-    char text[4500], place[64];
     if (atomic_load(&x->run->cancel->requested))
         return x->rc = -ECANCELED;
     if (x->node && (strcmp(s->source.user, "snapferry") != 0 || strcmp(s->source.host, x->node) != 0))
         return 0;
-    scan_place(s, place);
-    if (strcmp(place, x->after) <= 0)
-        return 0;
-    json_t *j = snapshot_to_json(s);
-    if (!j || json_object_set_new(j, "as", json_string(snapshot_source_text(&s->source, text, sizeof text))) < 0) {
-        json_decref(j);
-        return x->rc = -ENOMEM;
-    }
+    json_t *j CLEANUP(json_decrefp) = scanned_json(s);
     const size_t len = json_dumpb(j, NULL, 0, JSON_COMPACT);
-    if (!len || len > SCANNED_MAX) {
-        if (x->large++ == 0)
-            log_line(LOG_LVL_WARNING, "snapshot %s is passed over: its manifest has %zu bytes", s->id, len);
-        json_decref(j);
-        return 0;
-    }
-    if (!list_add(x->run, x->list, j)) {
-        x->more = true;
-        return 1;
-    }
-    memcpy(x->last, place, sizeof x->last);
+    if (!j || !len)
+        return x->rc = -ENOMEM;
+    if (len <= SCANNED_MAX)
+        return x->rc =
+                   x->put ? listing_put(x->list, s->start_ns, s->id, j) : listing_note(x->list, s->start_ns, s->id, j);
+    if (!x->put && x->large++ == 0)
+        log_line(LOG_LVL_WARNING, "snapshot %s is passed over: its manifest has %zu bytes", s->id, len);
     return 0;
+}
+
+/* Twice: noted, then put in order of their start time and id. */
+static int scan_walks(struct scan *s, struct repo *r, const struct snapshot_source *only, unsigned *bad, struct err *e)
+{
+    int rc = snapshots_each(r, only, false, scan_one, s, bad, e);
+    if (rc < 0 || s->rc < 0)
+        return rc;
+    listing_place(s->list);
+    s->put = true;
+    return snapshots_each(r, only, false, scan_one, s, NULL, e);
 }
 
 static int do_scan(struct run_context *x, struct repo *r, const json_t *step, json_t *answer, struct err *e)
 {
     struct snapshot_source src;
+    CLEANUP(listing_freep) struct listing *list = NULL;
     bool given;
     unsigned bad = 0;
     const char *after = json_string_value(json_object_get(step, "after"));
     const char *node = json_string_value(json_object_get(step, "node"));
     int rc = step_source(step, "scan", false, &src, &given, e);
+    if (rc == 0)
+        rc = listing_new(&list, x, "snapshots", true, after ? after : "", e);
     if (rc < 0)
         return rc;
-    struct scan s = {.run = x, .list = json_array(), .node = given ? NULL : node && *node ? node : x->job->node};
-    snprintf(s.after, sizeof s.after, "%s", after ? after : "");
-    const struct snapshot_source *only = given ? &src : NULL;
-    const char *id;
-    int64_t start_ns;
-    if (s.after[0] && !scan_place_parse(s.after, &start_ns, &id))
-        rc = bad_step(e, "scan", "\"after\" is no place in the list");
-    else
-        rc = s.after[0] ? snapshots_each_after(r, only, start_ns, id, scan_one, &s, &bad, e)
-                        : snapshots_each(r, only, true, scan_one, &s, &bad, e);
-    json_object_set_new(answer, "snapshots", s.list);
+    struct scan s = {.run = x, .list = list, .node = given ? NULL : node && *node ? node : x->job->node};
+    rc = scan_walks(&s, r, given ? &src : NULL, &bad, e);
     json_object_set_new(answer, "unreadable", json_integer((json_int_t)bad + s.large));
-    json_object_set_new(answer, "next", json_string(s.more ? s.last : ""));
     if (s.rc == -ECANCELED)
         return err_set(e, ERR_INTERRUPTED, ECANCELED, "interrupted while the snapshots were listed");
-    return s.rc < 0 ? err_nomem(e) : rc < 0 ? rc : 0;
+    if (s.rc < 0)
+        return s.rc == -ENOMEM ? err_nomem(e) : err_set(e, ERR_GENERIC, -s.rc, "cannot list the snapshots");
+    return rc < 0 ? rc : listing_end(list, answer, e);
 }
 
 /* ---- delete ---- */

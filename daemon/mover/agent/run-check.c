@@ -248,7 +248,7 @@ int admin_check(struct run_context *x, struct repo *r, const json_t *step, json_
                       .e = e};
     for (size_t i = 0; i < n; i++)
         refuse(&c, ids[i], "there is no such snapshot");
-    rc = snapshots_wanted(r, is_asked, note_existing, &c, e);
+    rc = snapshots_wanted(r, is_asked, note_existing, &c, NULL, e);
     if (rc >= 0)
         rc = check_data(x, &c, e);
     if (rc >= 0 && !json_is_true(json_object_get(step, "numbers"))) {

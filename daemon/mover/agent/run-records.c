@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* run-records.c - outcomes of backups are written into the repository, and listed (AO-16 to AO-18) */
-#include "daemon/mover/agent/agent.h"
+#include "daemon/mover/agent/listing.h"
 
+#include "base/cleanup.h"
 #include "base/time.h"
 #include "daemon/mover/backup-records.h"
-#include "daemon/protocol/mover-wire.h"
 
 #include <errno.h>
-
-#define PAGE_ROOM (WIRE_LIST_MAX - (8u << 10))
 
 int admin_record(struct run_context *x, struct repo *r, const json_t *step, json_t *answer, struct err *e)
 {
@@ -21,28 +19,65 @@ int admin_record(struct run_context *x, struct repo *r, const json_t *step, json
     return rc;
 }
 
+struct record_list {
+    struct run_context *run;
+    struct listing *list;
+    bool put; /* the second walk */
+    int rc;
+};
+
+static int record_one(const struct manifest *m, void *arg)
+{
+    struct record_list *x = arg;
+    if (atomic_load(&x->run->cancel->requested))
+        return x->rc = -ECANCELED;
+    json_t *j CLEANUP(json_decrefp) = json_pack("{s:s, s:I, s:O, s:O}", "id", m->id, "modifiedNs",
+                                                (json_int_t)m->modified_ns, "labels", m->labels, "data", m->data);
+    if (!j)
+        return x->rc = -ENOMEM;
+    return x->rc = x->put ? listing_put(x->list, 0, m->id, j) : listing_note(x->list, 0, m->id, j);
+}
+
+static int records_walk(struct record_list *x, struct repo *r, const char *node, int64_t stale_ns,
+                        struct backup_records_counts *n, struct err *e)
+{
+    int rc = backup_records_each(r, node, stale_ns, record_one, x, n, e);
+    if (x->rc == -ECANCELED)
+        return err_set(e, ERR_INTERRUPTED, ECANCELED, "interrupted while the records of backups were listed");
+    if (x->rc < 0)
+        return x->rc == -ENOMEM ? err_nomem(e) : err_set(e, ERR_GENERIC, -x->rc, "cannot list the records of backups");
+    return rc;
+}
+
 /* Of "node", this one if none is named. Provisional ones of others that were written before "stale_ns" are counted,
  * with "remove" they are removed first. */
 int admin_records(struct run_context *x, struct repo *r, const json_t *step, json_t *answer, struct err *e)
 {
+    CLEANUP(listing_freep) struct listing *list = NULL;
     const char *node = json_string_value(json_object_get(step, "node"));
     const char *after = json_string_value(json_object_get(step, "after"));
     const json_int_t stale = json_integer_value(json_object_get(step, "stale_ns"));
-    struct backup_records_page p = {.records = NULL};
+    struct backup_records_counts n = {0};
     unsigned removed = 0;
-    int rc = 0;
-    if (stale > 0 && json_is_true(json_object_get(step, "remove")))
+    int rc = listing_new(&list, x, "records", false, after ? after : "", e);
+    if (rc == 0 && stale > 0 && json_is_true(json_object_get(step, "remove")))
         rc = backup_records_remove_stale(r, x->job->node, stale, &removed, e);
+    struct record_list l = {.run = x, .list = list};
+    node = node && *node ? node : x->job->node;
     if (rc == 0)
-        rc = backup_records_page(r, node && *node ? node : x->job->node, after ? after : "", stale, PAGE_ROOM, &p, e);
-    if (p.records)
-        json_object_set_new(answer, "records", p.records);
-    json_object_set_new(answer, "malformed", json_integer(p.malformed));
-    json_object_set_new(answer, "other", json_integer(p.other));
-    json_object_set_new(answer, "stale", json_integer(p.stale));
+        rc = records_walk(&l, r, node, stale, &n, e);
+    if (rc == 0) {
+        if (n.malformed && !(after && *after))
+            log_warning("%u records of backups are passed over, they are malformed; the first: %s", n.malformed, n.why);
+        listing_place(list);
+        l.put = true;
+        rc = records_walk(&l, r, node, stale, &(struct backup_records_counts){0}, e);
+    }
+    json_object_set_new(answer, "malformed", json_integer(n.malformed));
+    json_object_set_new(answer, "other", json_integer(n.other));
+    json_object_set_new(answer, "stale", json_integer(n.stale));
     json_object_set_new(answer, "removed", json_integer(removed));
-    json_object_set_new(answer, "next", json_string(p.next));
-    return rc;
+    return rc < 0 ? rc : listing_end(list, answer, e);
 }
 
 void admin_records_tidy(struct run_context *x, struct repo *r, json_t *answer)
