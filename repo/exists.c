@@ -2,7 +2,7 @@
 /* exists.c - whether what the index lists is really there */
 #include "repo/repo-impl.h"
 
-int repo_list_packs(struct repo *r, struct err *e)
+int repo_check_packs(struct repo *r, struct err *e)
 {
     struct pack_set *packs;
     int rc = pack_set_new(&packs, r->blobs, r->cache_dir, e);

@@ -28,6 +28,8 @@ struct pack_set {
     pthread_mutex_t lock; /* all below */
     struct slot *slots;
     uint64_t n, mask;
+    unsigned asked; /* before `listed` */
+    bool listed;
 };
 
 /* Names are random numbers in hex, but for those of unknown clients: so all of the name is hashed (FNV-1a, 128 bits).
@@ -120,6 +122,17 @@ static int pack_listed(const struct blob_info *i, void *arg)
     return pack_note(l->set, i->name, i->length, false, l->e);
 }
 
+/* With the lock held: whoever else asks needs the list as well. */
+static int packs_list(struct pack_set *x, struct err *e)
+{
+    struct listing l = {x, e};
+    int rc = blobs_list(x->blobs, "p", pack_listed, &l, e);
+    if (rc == 0)
+        rc = blobs_list(x->blobs, "q", pack_listed, &l, e);
+    x->listed |= rc == 0;
+    return rc;
+}
+
 int pack_set_new(struct pack_set **ret, struct blobs *b, const char *dir, struct err *e)
 {
     struct pack_set *x = calloc(1, sizeof *x);
@@ -130,11 +143,6 @@ int pack_set_new(struct pack_set **ret, struct blobs *b, const char *dir, struct
     pthread_mutex_init(&x->lock, NULL);
     x->dir = strdup(dir);
     int rc = x->dir ? slots_map(&x->slots, dir, SLOTS_FIRST, e) : err_nomem(e);
-    struct listing l = {x, e};
-    if (rc == 0)
-        rc = blobs_list(b, "p", pack_listed, &l, e);
-    if (rc == 0)
-        rc = blobs_list(b, "q", pack_listed, &l, e);
     if (rc < 0) {
         pack_set_free(x);
         return rc;
@@ -189,6 +197,13 @@ int pack_set_has(struct pack_set *x, const char *name, uint64_t end, struct err 
     uint64_t key[2], length = 0;
     key_of(name, key);
     pthread_mutex_lock(&x->lock);
+    if (!x->listed && !slot_of(x->slots, x->mask, key)->used && x->asked++ >= PACKS_ASKED) {
+        int rc = packs_list(x, e);
+        if (rc < 0) {
+            pthread_mutex_unlock(&x->lock);
+            return rc;
+        }
+    }
     struct slot *s = slot_of(x->slots, x->mask, key);
     const bool known = s->used, gone = s->used && s->gone, ok = s->used && s->length >= end;
     length = s->length;

@@ -13,12 +13,15 @@
 
 struct pack_set;
 
-/* Lists all packs of `b` (borrowed), once. Errors: those of blobs_list(), or no room for the table. */
+/* Of `b` (borrowed). Nothing is asked yet: an incremental backup of a small volume refers to few packs, in a repository
+ * of however many. Errors: no room for the table. */
 int pack_set_new(struct pack_set **ret, struct blobs *b, const char *dir, struct err *e);
 void pack_set_free(struct pack_set *x); /* NULL allowed */
 
 /* Whether a pack exists and has at least `end` bytes: 1 or 0, with one warning for each that does not, or an error of
- * the store. One that was not listed may have been written since: it is asked for, once. */
+ * the store. The first PACKS_ASKED packs are asked for, each once; then all are listed. One that was not listed may
+ * have been written since: it is asked for, too. */
+#define PACKS_ASKED 64
 int pack_set_has(struct pack_set *x, const char *name, uint64_t end, struct err *e);
 
 #endif

@@ -26,7 +26,7 @@ struct repo {
     bool key_given;
     struct sealer *sealer;
     struct index_set *index;
-    struct pack_set *packs; /* repo_list_packs(); NULL: not listed */
+    struct pack_set *packs; /* repo_check_packs(); NULL: the index is believed */
     struct expanded *expanded;
 
     pthread_mutex_t damaged_lock;

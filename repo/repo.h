@@ -99,12 +99,13 @@ bool repo_reads_in_pieces(struct repo *r);
 int repo_find(struct repo *r, const struct content_id *id, struct index_entry *ret, struct err *e);
 
 /*
- * Lists the packs that exist (again, if called twice). From then on a content whose pack is gone or too short counts as
- * missing for repo_has() and session_has(), and session_put() stores it again, as with one that could not be read since
- * the repository was opened. Without it the index is believed, as
- * stock clients do. Not while other threads use the repository. A table of 24 bytes a pack in the cache directory.
+ * From then on it is asked whether packs exist (again, if called twice): a content whose pack is gone or too short
+ * counts as missing for repo_has() and session_has(), and session_put() stores it again, as with one that could not be
+ * read since the repository was opened. Without it the index is believed, as stock clients do. Few packs are asked for
+ * one by one, else all are listed. Not while other threads use the repository. A table of 24 bytes a pack in the cache
+ * directory.
  */
-int repo_list_packs(struct repo *r, struct err *e);
+int repo_check_packs(struct repo *r, struct err *e);
 /* A pack is missing or shorter than the index says. Contents that it should have are stored again by the next backup of
  * this machine that meets them, unless the pack is back by then. Contents that could not be read are noted by
  * themselves. repo_free() saves both; repo_save_damage(): now. Thread-safe. */

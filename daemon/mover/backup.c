@@ -266,7 +266,7 @@ static int open_all(struct run *x, struct err *e)
         rc = find_parents(x, e);
     /* What is taken over without being read must exist, and a full read that was asked for mends what does not. */
     if (rc == 0 && (x->o->incremental || x->o->no_parent))
-        rc = repo_list_packs(x->repo, e);
+        rc = repo_check_packs(x->repo, e);
     if (rc == 0)
         rc = open_incremental(x, e);
     if (rc == 0)

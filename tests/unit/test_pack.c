@@ -4,6 +4,7 @@
 
 #include "repo/marker.h"
 #include "repo/pack.h"
+#include "repo/packset.h"
 #include "repo/pending.h"
 #include "repo/repo.h"
 
@@ -390,13 +391,46 @@ static void pending_table(void **state)
     pending_clear(&t);
 }
 
+/* Few packs are asked for one by one; where there are more all are listed, once. */
+static void packs_are_asked_for_then_listed(void **state)
+{
+    (void)state;
+    enum { N = PACKS_ASKED + 200 };
+    char dir[300], name[40];
+    struct blobs *b;
+    struct pack_set *x;
+    snprintf(dir, sizeof dir, "%s/packs", scratch_dir);
+    err = (struct err)ERR_INIT;
+    assert_int_equal(blobs_open_dir(&b, dir, BLOBS_CREATE, NULL, 0, &err), 0);
+    for (unsigned i = 0; i < N; i++) {
+        snprintf(name, sizeof name, "%c%032x", i % 2 ? 'p' : 'q', i * 7919);
+        assert_int_equal(blobs_put(b, name, "0123456789", 10, &err), 0);
+    }
+    assert_int_equal(pack_set_new(&x, b, scratch_dir, &err), 0);
+    for (unsigned i = 0; i < N; i++) {
+        snprintf(name, sizeof name, "%c%032x", i % 2 ? 'p' : 'q', i * 7919);
+        const bool gone = i % 10 == 3;
+        if (gone) /* each just before it is looked for: what was listed before is believed */
+            assert_int_equal(blobs_delete(b, name, &err), 0);
+        assert_int_equal(pack_set_has(x, name, 10, &err), gone && i < PACKS_ASKED ? 0 : 1);
+        assert_int_equal(pack_set_has(x, name, 11, &err), 0);
+        assert_int_equal(pack_set_has(x, name, 10, &err), gone && i < PACKS_ASKED ? 0 : 1);
+    }
+    /* Written since: asked for. */
+    assert_int_equal(pack_set_has(x, "p00000000000000000000000000000abc", 1, &err), 0);
+    assert_int_equal(blobs_put(b, "p00000000000000000000000000000def", "01", 2, &err), 0);
+    assert_int_equal(pack_set_has(x, "p00000000000000000000000000000def", 2, &err), 1);
+    pack_set_free(x);
+    blobs_free(b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(frame_of_a_pack),        cmocka_unit_test(recovery_block_in_old_repositories),
         cmocka_unit_test(damaged_packs),          cmocka_unit_test(impossible_entries),
         cmocka_unit_test(local_indexes_of_kopia), cmocka_unit_test(session_ids),
-        cmocka_unit_test(pending_table),
+        cmocka_unit_test(pending_table),          cmocka_unit_test(packs_are_asked_for_then_listed),
     };
     return cmocka_run_group_tests(tests, group_setup, group_teardown);
 }
