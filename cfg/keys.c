@@ -232,7 +232,7 @@ const struct key key_table[] = {
     {{"type", POLICY, "incremental|full", "incremental", "full: all data is read, and the parent is not used."},
      P(full), V_ENUM, ANY,
      "incremental full"},
-    {{"changed-blocks", POLICY, "no|auto", "no",
+    {{"changed-blocks", POLICY, "no|auto", "auto",
       "auto: only what changed since the last backup is read, where the storage can list it; one native snapshot is "
       "kept for that. no: all data is read."},
      P(changed_blocks), V_ENUM, ANY,

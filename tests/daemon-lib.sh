@@ -49,7 +49,7 @@ config_main() {
         printf '[daemon]\n'
         for d in 'node-name = testnode' 'sweep = 1s' 'orphan-grace = 2s' 'log-level = debug' 'retry-first = 1s' \
             'retry-max = 2s' \
-            'cancel-grace = 3s' 'slots = 2'; do
+            'cancel-grace = 3s' 'slots = 2' 'changed-blocks = no'; do
             for line; do [ "${line%% =*}" = "${d%% =*}" ] && continue 2; done
             printf '%s\n' "$d"
         done

@@ -94,7 +94,6 @@ driver = reflink
 match = $DIR/vm/*.img
 repository = main
 snapshots-to-retain = 2
-changed-blocks = auto
 [job "nightly"]
 volumes = class:images
 on-calendar = *-*-* 02:00

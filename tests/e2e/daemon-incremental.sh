@@ -8,9 +8,12 @@ need_root "incremental backups of images on a real file system"
 fs_make xfs xfs 400 && fs_make btrfs btrfs 400 || exit 1
 for fs in xfs btrfs; do random_file "$WORK/$fs/a.img" $((24 * MIB)) 1; done
 daemon_setup 'changed-blocks = auto' 'verify-sample = 0'
+sed -i '/^changed-blocks/d' "$CONF/snapferry.ini"
 config_class xfs "$WORK/xfs"
 config_class btrfs "$WORK/btrfs"
 starts "the daemon starts"
+same "changed-blocks is auto where it is not set" "$(askj explain "$WORK/xfs/a.img" |
+    jq -r '.policy["changed-blocks"].value // empty')" auto
 
 backup() { askj backup "$1" --wait "${@:2}" | jq -r .id; }
 # op BACKUP FILTER: of its operation

@@ -71,16 +71,19 @@ static void turns(void)
 
 /* ---- the world ---- */
 
+/* What does not speak of changed blocks has none: no native snapshot is kept for them. */
 static void load_text(const char *text)
 {
     char *ini = NULL;
     struct err e = ERR_INIT;
     struct cfg *c = NULL;
-    assert_true(asprintf(&ini, "%s%s%s", strstr(text, "[daemon]") ? "" : "[daemon]\nnode-name = n\n", text,
-                         strstr(text, "[repository \"main\"]")
-                             ? ""
-                             : "[repository \"main\"]\ntype = filesystem\npath = /srv/r\npassword-file = /etc/p\n") >
-                0);
+    const char *own = strstr(text, "[daemon]\n"), *rest = own ? own + strlen("[daemon]\n") : text;
+    assert_true(
+        asprintf(&ini, "%.*s[daemon]\n%s%s%s%s", own ? (int)(own - text) : 0, text, own ? "" : "node-name = n\n",
+                 strstr(text, "changed-blocks") ? "" : "changed-blocks = no\n", rest,
+                 strstr(text, "[repository \"main\"]")
+                     ? ""
+                     : "[repository \"main\"]\ntype = filesystem\npath = /srv/r\npassword-file = /etc/p\n") > 0);
     write_text(m.dir, ini);
     free(ini);
     if (cfg_load_dir(&c, m.dir, &e) < 0)

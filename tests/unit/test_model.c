@@ -589,7 +589,7 @@ static void load_configurations(bool fail)
             "[daemon]\nnode-name = n\non-restart = %s\n%s\n[repository \"main\"]\ntype = filesystem\npath = /srv/r\n"
             "password-file = /etc/p\n[copy \"offsite\"]\npath = /srv/copy\n"
             "[storage-class \"a\"]\ndriver = reflink\nmatch = /srv/a/*.img\nsnapshots-to-retain = %u\nprune = before\n"
-            "backup-read-only = no\nhook-prepare = /bin/true\n%s"
+            "backup-read-only = no\nhook-prepare = /bin/true\nchanged-blocks = no\n%s"
             "[storage-class \"b\"]\ndriver = reflink\nmatch = /srv/b/*.img\nsnapshots-to-retain = 1\n"
             "hook-pre-backup = /bin/true\nhook-pre-snapshot = /bin/true\nhook-post-snapshot = /bin/true\n"
             "keep-on-failure = yes\nkeep-latest = 3\nchanged-blocks = auto\nfull-every = 2h\n"

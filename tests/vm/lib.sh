@@ -61,7 +61,7 @@ config_main() {
     {
         printf '[daemon]\n'
         for d in 'node-name = testnode' 'sweep = 2s' 'orphan-grace = 3s' 'retry-first = 2s' 'retry-max = 4s' \
-            'cancel-grace = 20s'; do
+            'cancel-grace = 20s' 'changed-blocks = no'; do
             for line; do [ "${line%% =*}" = "${d%% =*}" ] && continue 2; done
             printf '%s\n' "$d"
         done
