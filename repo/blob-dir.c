@@ -824,6 +824,7 @@ static int assume_shards(struct dir_store *d, struct err *e)
         }
         log_info("%s has no " SHARDS_FILE ": assuming directories of three letters", d->base.location);
     }
+    d->base.guessed = true;
     return shards_make(&d->shards, assumed, 2, e);
 }
 

@@ -49,6 +49,7 @@ struct blobs {
     struct throttle *reads, *writes; /* NULL: no limit */
     const _Atomic bool *stop;        /* NULL: never */
     const _Atomic bool *hurry;       /* likewise */
+    bool guessed;                    /* blobs_layout_is_guessed() */
 };
 
 /* A store's writer embeds this first. */

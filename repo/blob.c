@@ -115,6 +115,11 @@ int blobs_open_file(struct blobs *b, const char *name, struct err *e)
     return b->ops->open_file(b, name, e);
 }
 
+bool blobs_layout_is_guessed(const struct blobs *b)
+{
+    return b->guessed;
+}
+
 bool blobs_are_files(const struct blobs *b)
 {
     return b->ops->open_file != NULL;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "repo/copy.h"
+#include "repo/copy-lock.h"
 
 #include "base/bytes.h"
 #include "base/cleanup.h"
@@ -40,6 +41,7 @@ struct copy {
     struct repo *repo;
     struct blobs *from, *to;
     const struct copy_opts *o;
+    struct copy_lock *lock;
     struct copy_result *result;
     struct known *known;
     size_t n_known, cap_known;
@@ -97,6 +99,8 @@ static int known_add(const struct blob_info *i, void *arg)
         c->mark_ns = i->mtime_ns;
         return 0;
     }
+    if (!strncmp(i->name, COPY_LOCK_PREFIX, strlen(COPY_LOCK_PREFIX)))
+        return 0;
     struct known *all = with_room(c->known, &c->cap_known, c->n_known, sizeof *all);
     if (!all)
         return -ENOMEM;
@@ -233,6 +237,8 @@ static int pass(struct copy *c, struct blobs *b, const struct name *n, uint8_t *
     for (uint64_t at = 0; rc == 0 && at < n->length;) {
         const size_t len = n->length - at < PIECE ? (size_t)(n->length - at) : PIECE;
         rc = stopped(c, e);
+        if (rc == 0)
+            rc = copy_lock_keep(c->lock, false, e);
         if (rc == 0)
             rc = blobs_read(b, n->text, at, buffer, len, e);
         if (rc == 0 && EVP_DigestUpdate(sum, buffer, len) != 1)
@@ -441,14 +447,19 @@ static int list_failed(int rc, struct err *e)
     return rc == -ENOMEM ? err_nomem(e) : rc;
 }
 
+static int list_copy(struct copy *c, struct err *e)
+{
+    c->n_known = 0;
+    c->has_mark = c->complete = false;
+    int rc = c->to ? list_failed(blobs_list(c->to, "", known_add, c, e), e) : 0;
+    return rc == 0 && c->to ? check_place(c, e) : rc;
+}
+
 static int round_run(struct copy *c, struct err *e)
 {
-    c->n_known = c->n_indexes = c->batch.n = 0;
-    c->has_mark = c->complete = false;
+    c->n_indexes = c->batch.n = 0;
     c->result->present = c->result->surplus = (struct copy_sum){0};
-    int rc = c->to ? list_failed(blobs_list(c->to, "", known_add, c, e), e) : 0;
-    if (rc == 0 && c->to)
-        rc = check_place(c, e);
+    int rc = list_copy(c, e);
     if (rc < 0)
         return rc;
     if (c->n_known)
@@ -470,7 +481,33 @@ static int round_run(struct copy *c, struct err *e)
         rc = copy_format(c, CONFIG_BLOB, e);
     if (rc == 0)
         rc = copy_format(c, FORMAT_BLOB, e);
+    if (rc == 0 && !c->o->dry_run)
+        rc = copy_lock_keep(c->lock, true, e);
     return rc == 0 ? mark_write(c, "complete", e) : rc;
+}
+
+/* No lock is put where no copy may be. */
+static int lock_copy(struct copy *c, struct err *e)
+{
+    const int marked = c->o->dry_run ? 1 : copy_is_marked(c->to, e);
+    int rc = marked < 0 ? marked : marked ? 0 : list_copy(c, e);
+    /* Two that begin at the same time would not see each other's blobs. */
+    if (rc == 0 && !c->o->dry_run && blobs_layout_is_guessed(c->to))
+        rc = err_plain(e, ERR_BUSY, EBUSY, "another process is making the copy in %s", blobs_location(c->to));
+    return rc == 0 && !c->o->dry_run ? copy_lock_take(&c->lock, c->to, c->o->owner, c->o->stop, e) : rc;
+}
+
+static int rounds_run(struct copy *c, struct err *e)
+{
+    int rc;
+    do {
+        c->result->rounds++;
+        rc = round_run(c, e);
+    } while (rc == -ENOENT && c->result->rounds < ROUNDS);
+    if (rc == -ENOENT)
+        rc = err_plain(e, ERR_BUSY, EAGAIN, "blobs of repository %s vanished in each of %d attempts to copy it",
+                       blobs_location(c->from), ROUNDS);
+    return rc;
 }
 
 int repo_copy(struct repo *from, struct blobs *to, const struct copy_opts *o, struct copy_result *ret, struct err *e)
@@ -490,14 +527,10 @@ int repo_copy(struct repo *from, struct blobs *to, const struct copy_opts *o, st
     c->to = to;
     c->o = o;
     c->result = ret;
-    int rc;
-    do {
-        ret->rounds++;
-        rc = round_run(c, e);
-    } while (rc == -ENOENT && ret->rounds < ROUNDS);
-    if (rc == -ENOENT)
-        rc = err_plain(e, ERR_BUSY, EAGAIN, "blobs of repository %s vanished in each of %d attempts to copy it",
-                       blobs_location(c->from), ROUNDS);
+    int rc = lock_copy(c, e);
+    if (rc == 0)
+        rc = rounds_run(c, e);
+    copy_lock_free(c->lock);
     free(c->known);
     free(c->indexes);
     free(c);

@@ -5,7 +5,8 @@
  * Blobs are copied as they are, sealed: the copy is a repository with the same id and password, which any client can
  * read. Whatever an index of the copy refers to is there, at any time: the names of the indexes are listed first, then
  * the packs are copied, then these indexes, and the format last. A blob that vanishes meanwhile, because maintenance
- * replaced it, begins that anew. Nothing is ever deleted in the copy: what the original no longer has stays there.
+ * replaced it, begins that anew. Nothing is ever deleted in the copy: what the original no longer has stays there. One
+ * process writes to a copy at a time (copy-lock.h).
  */
 #ifndef SNAPFERRY_REPO_COPY_H
 #define SNAPFERRY_REPO_COPY_H
@@ -20,6 +21,7 @@ struct copy_opts {
     bool dry_run;                   /* nothing is written */
     bool verify;                    /* each copied blob is read back and compared */
     bool expected;                  /* a copy was made there: without one that is ENODEV, and nothing is written */
+    const char *owner;              /* who writes to this copy, one process at a time; NULL: this process alone */
     unsigned at_once;               /* blobs that are copied at the same time; 0: 4 */
     const _Atomic bool *stop;       /* NULL: never */
     _Atomic uint64_t *total, *done; /* bytes, for progress; both or neither NULL */
@@ -40,8 +42,8 @@ struct copy_result {
  * Brings the copy up to date. NULL for `to` with dry_run: there is none yet. Refused: ERR_FORMAT for a repository
  * without epochs (indexes that were replaced there would count again in the copy); ERR_EXISTS where `to` has blobs and
  * is no copy of this repository, or something else has written to it since the last run (it has diverged). ERR_BUSY:
- * blobs vanished in each of five rounds. ERR_INTERRUPTED: stopped; the next run goes on from there. Memory: 40 bytes
- * for each blob of the copy, and a buffer of 4 MiB for each blob that is copied.
+ * blobs vanished in each of five rounds, or another process writes to the copy. ERR_INTERRUPTED: stopped; the next run
+ * goes on from there. Memory: 40 bytes for each blob of the copy, and a buffer of 4 MiB for each blob that is copied.
  */
 int repo_copy(struct repo *from, struct blobs *to, const struct copy_opts *o, struct copy_result *ret, struct err *e);
 

@@ -62,6 +62,48 @@ check "killed in the middle it has no format, and is no repository" test -z "$(f
 check "the next run completes it" sf "$R" repo sync-to "$C" --quiet
 check "nothing of the killed one counts" sf "$C" verify --quiet
 
+# One process writes to a copy at a time; what a killed one leaves does not stand in the way.
+locks() { find "$C" -name '*copy-lock*'; }
+random_file "$WORK/d" 12000000 4
+sf "$R" backup "$WORK/d" --as t@h:/d --quiet
+"$SNAPFERRY" -r "$R" --password-file "$WORK/password" repo sync-to "$C" --write-limit 1MiB --quiet &
+for _ in $(seq 600); do
+    [ -z "$(locks)" ] || break
+    sleep 0.1
+done
+same "it puts a lock" "$(locks | wc -l)" 1
+lock=$(locks)
+expect "another one gives way" 14 "is being written by $(hostname), process" -- sf "$R" repo sync-to "$C"
+same "and leaves none" "$(locks | wc -l)" 1
+kill -KILL %1
+wait %1 2>/dev/null
+same "the killed one leaves its lock" "$(locks | wc -l)" 1
+check "which is void: its process is dead" sf "$R" repo sync-to "$C" --quiet
+same "none is left" "$(locks)" ""
+check "the copy is whole" sf "$C" verify --quiet
+rm -f "$WORK/out"
+sf "$C" restore latest "$WORK/out" --as t@h:/d --quiet
+check "and has the last backup" cmp "$WORK/d" "$WORK/out"
+other=${lock%.????????????????.f}.0123456789abcdef.f
+printf 'host elsewhere\nboot b\nnamespace 1\nprocess 1\n' >"$other"
+expect "one of another machine counts" 14 'written by elsewhere' -- sf "$R" repo sync-to "$C"
+printf 'something newer' >"$other"
+expect "one that is not understood, too" 14 'written by another host' -- sf "$R" repo sync-to "$C"
+touch -d '-31 minutes' "$other"
+check "for half an hour" sf "$R" repo sync-to "$C" --quiet
+same "and is removed then" "$(locks)" ""
+rm -rf "$WORK/two"
+for _ in 1 2 3 4; do
+    "$SNAPFERRY" -r "$R" --password-file "$WORK/password" repo sync-to "$WORK/two" --quiet 2>>"$WORK/two.err" &
+done
+wait
+same "of several at the same time none disturbs another" \
+    "$(grep -vE 'is being written|wait for its end|is making the copy' "$WORK/two.err")" ""
+check "the next one has what they have left to do" sf "$R" repo sync-to "$WORK/two" --quiet
+check "and the copy is whole" sf "$WORK/two" verify --quiet
+blobs_of() { (cd "$1" && find . -name '*.f' ! -name '*.copy.f' -exec sha256sum {} + | sort -k 2); }
+same "it is the other, blob for blob" "$(blobs_of "$WORK/two")" "$(blobs_of "$C")"
+
 # A copy is not maintained, until it takes the place of a lost original.
 m() { sf "$C" maintenance --node-name n1 "$@"; }
 expect "a copy is not maintained" 13 'is a copy of another one' -- m --full --quiet

@@ -64,6 +64,8 @@ ask reload --wait --quiet
 O=$(started offsite)
 PID=$(hold_mover "$O" 20)
 if [ "$PID" ]; then
+    expect "the command gives way to its mover" 14 'is being written by' -- "$SNAPFERRY" --config-dir "$CONF" -r main \
+        repo sync-to offsite
     expect "one is under way" 14 "under way: $O" -- ask copy offsite
     same "nothing else is affected by its limit: it has its own" "$(doc "$O" |
         jq .details.policy.limits.write_limit)" 2097152

@@ -410,7 +410,7 @@ static int job_bucket(const json_t *r, struct job_s3 *s, struct err *e)
 static int job_place_read(const json_t *o, const char *name, struct job_place *ret, struct err *e)
 {
     json_t *r;
-    const char *type, *unused;
+    const char *type;
     int rc = member_object(o, name, true, &r, e);
     if (rc < 0)
         return rc;
@@ -419,7 +419,7 @@ static int job_place_read(const json_t *o, const char *name, struct job_place *r
     if (rc == 0 && type && !ret->remote && strcmp(type, "filesystem") != 0)
         rc = job_refuse(e, "type", "is neither \"filesystem\" nor \"s3\"");
     if (rc == 0)
-        rc = member_text(r, "name", false, 127, &unused, e);
+        rc = member_text(r, "name", false, 127, &ret->name, e);
     if (rc == 0 && ret->remote)
         rc = job_bucket(r, &ret->s3, e);
     else if (rc == 0)

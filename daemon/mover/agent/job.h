@@ -29,6 +29,7 @@ struct job_s3 {
 
 /* A store. */
 struct job_place {
+    const char *name; /* of its section; NULL: not told */
     bool remote;      /* reached over the network: */
     struct job_s3 s3; /* then */
     const char *path; /* NULL for remote */

@@ -42,11 +42,15 @@ int run_copy(struct run_context *x, struct repo *r, struct err *e)
     struct throttle reads = {.rate = j->limits.read_limit, .stop = &x->cancel->requested},
                     writes = {.rate = j->limits.write_limit, .stop = &x->cancel->requested};
     struct copy_result c = {.rounds = 0};
+    char owner[512];
     const double since = mono_s();
     int rc = place_open_copy(&to, j, x->copy_credentials, x->link, e);
     if (rc < 0)
         return rc;
-    const struct copy_opts o = {.verify = j->verify,
+    /* The daemon runs one of each copy at a time: what a killed one has left is its own. */
+    snprintf(owner, sizeof owner, "%s/%s", j->node, j->copy.name ? j->copy.name : "");
+    const struct copy_opts o = {.owner = owner,
+                                .verify = j->verify,
                                 .expected = j->expected,
                                 .at_once = at_once(&j->limits),
                                 .stop = &x->cancel->requested,
