@@ -44,12 +44,13 @@ struct cfg_repository {
 struct cfg_copy {
     struct cfg_repository place; /* type, path and so on; its name and origin; the password is the repository's */
     char name[128];
-    char repository[128];  /* section name of what is copied */
-    char on_calendar[256]; /* "": on request only */
-    bool verify;           /* what was copied is read back */
-    int64_t read_limit;    /* bytes per second, of the repository; 0: as [mover] has it */
-    int64_t write_limit;   /* likewise, to the copy */
-    char origin[4224];     /* file:line of the section */
+    char repository[128];   /* section name of what is copied */
+    char on_calendar[256];  /* "": on request only */
+    bool verify;            /* what was copied is read back */
+    int64_t delete_after_s; /* what the repository has not had for so long is deleted; 0: never */
+    int64_t read_limit;     /* bytes per second, of the repository; 0: as [mover] has it */
+    int64_t write_limit;    /* likewise, to the copy */
+    char origin[4224];      /* file:line of the section */
 };
 
 struct cfg;

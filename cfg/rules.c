@@ -6,6 +6,7 @@
 #include <fnmatch.h>
 #include <string.h>
 
+#define DELETE_AFTER_MIN 86400 /* seconds */
 #define SECTION_OF(c, array, i) (&(c)->sections[(c)->array[i].section])
 
 static bool has_key(const struct section *s, const char *key)
@@ -212,6 +213,9 @@ static void check_copies(struct cfg *c)
         if (cfg_repository(c, k->name))
             complain_value(c, CFG_ERROR, s, NULL, "`snapferry -r NAME` could mean either",
                            "[copy \"%s\"] has the name of a [repository]", k->name);
+        if (k->delete_after_s && k->delete_after_s < DELETE_AFTER_MIN)
+            complain_value(c, CFG_ERROR, s, section_value(s, "delete-after"), NULL,
+                           "delete-after: at least a day, or 0 for never");
         check_copy_place(c, s, k);
     }
 }

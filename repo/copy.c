@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "repo/copy.h"
+#include "repo/copy-gone.h"
 #include "repo/copy-lock.h"
 
 #include "base/bytes.h"
@@ -47,6 +48,7 @@ struct copy {
     size_t n_known, cap_known;
     struct name *indexes; /* of the original, as listed before its packs */
     size_t n_indexes, cap_indexes;
+    bool packs;      /* it has some */
     bool complete;   /* the last run came to its end: */
     int64_t mark_ns; /* then, by the clock of the copy's storage */
     bool has_mark;
@@ -357,6 +359,7 @@ static int look(const struct blob_info *i, void *arg)
         k->wanted = true;
     if (!is_copied(i->name))
         return 0;
+    c->packs |= is_pack(i->name);
     if (k && k->length == i->length) {
         c->result->present.n++;
         c->result->present.bytes += i->length;
@@ -440,6 +443,41 @@ static int copy_format(struct copy *c, const char *name, struct err *e)
     return rc == 0 && have == len && !memcmp(ours, theirs, len) ? 0 : blobs_put(c->to, name, ours, len, e);
 }
 
+/* ---- deletions ---- */
+
+static bool is_surplus(const char *name, void *arg)
+{
+    const struct known *k = is_copied(name) ? known_find(arg, name) : NULL;
+    return k && !k->wanted;
+}
+
+static int goes_on(void *arg, struct err *e)
+{
+    const struct copy *c = arg;
+    int rc = stopped(c, e);
+    return rc == 0 ? copy_lock_keep(c->lock, false, e) : rc;
+}
+
+static int delete_gone(struct copy *c, struct err *e)
+{
+    const struct copy_result *r = c->result;
+    struct blob_info mark;
+    if (!c->o->delete_after_ns || c->o->dry_run)
+        return 0;
+    int rc = blobs_stat(c->to, COPY_MARK, &mark, e); /* written by this run */
+    const struct gone_opts o = {.from = c->repo,
+                                .to = c->to,
+                                .after_ns = c->o->delete_after_ns,
+                                .now_ns = rc == 0 ? mark.mtime_ns : 0,
+                                .copy_bytes = r->present.bytes + r->copied.bytes + r->surplus.bytes,
+                                .empty = !c->n_indexes || !c->packs,
+                                .most = c->o->delete_most,
+                                .surplus = is_surplus,
+                                .go_on = goes_on,
+                                .arg = c};
+    return rc == 0 ? copy_delete_gone(&o, c->result, e) : rc;
+}
+
 /* ---- the whole ---- */
 
 static int list_failed(int rc, struct err *e)
@@ -458,6 +496,7 @@ static int list_copy(struct copy *c, struct err *e)
 static int round_run(struct copy *c, struct err *e)
 {
     c->n_indexes = c->batch.n = 0;
+    c->packs = false;
     c->result->present = c->result->surplus = (struct copy_sum){0};
     int rc = list_copy(c, e);
     if (rc < 0)
@@ -483,6 +522,8 @@ static int round_run(struct copy *c, struct err *e)
         rc = copy_format(c, FORMAT_BLOB, e);
     if (rc == 0 && !c->o->dry_run)
         rc = copy_lock_keep(c->lock, true, e);
+    if (rc == 0)
+        rc = delete_gone(c, e);
     return rc == 0 ? mark_write(c, "complete", e) : rc;
 }
 

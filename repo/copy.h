@@ -5,8 +5,8 @@
  * Blobs are copied as they are, sealed: the copy is a repository with the same id and password, which any client can
  * read. Whatever an index of the copy refers to is there, at any time: the names of the indexes are listed first, then
  * the packs are copied, then these indexes, and the format last. A blob that vanishes meanwhile, because maintenance
- * replaced it, begins that anew. Nothing is ever deleted in the copy: what the original no longer has stays there. One
- * process writes to a copy at a time (copy-lock.h).
+ * replaced it, begins that anew. What the original no longer has stays in the copy, unless it is to be deleted there
+ * after a time (copy-gone.h). One process writes to a copy at a time (copy-lock.h).
  */
 #ifndef SNAPFERRY_REPO_COPY_H
 #define SNAPFERRY_REPO_COPY_H
@@ -21,6 +21,8 @@ struct copy_opts {
     bool dry_run;                   /* nothing is written */
     bool verify;                    /* each copied blob is read back and compared */
     bool expected;                  /* a copy was made there: without one that is ENODEV, and nothing is written */
+    int64_t delete_after_ns;        /* blobs that the original has not had for so long are deleted; 0: never */
+    bool delete_most;               /* also if that is more than half of the copy */
     const char *owner;              /* who writes to this copy, one process at a time; NULL: this process alone */
     unsigned at_once;               /* blobs that are copied at the same time; 0: 4 */
     const _Atomic bool *stop;       /* NULL: never */
@@ -34,8 +36,11 @@ struct copy_sum {
 struct copy_result {
     struct copy_sum copied;  /* with dry_run: would be */
     struct copy_sum present; /* were there */
-    struct copy_sum surplus; /* of the copy, that the original does not have any more */
-    unsigned rounds;         /* more than 1: blobs vanished meanwhile */
+    struct copy_sum surplus; /* of the copy, that the original does not have any more; with `deleted` */
+    struct copy_sum deleted;
+    struct copy_sum held; /* were to be deleted, and are more than half of the copy */
+    struct copy_sum lost; /* likewise, packs that the index of the original refers to: it has lost them */
+    unsigned rounds;      /* more than 1: blobs vanished meanwhile */
 };
 
 /*

@@ -21,6 +21,21 @@ static void put_made(json_t *o, const struct copy_memory *m)
     jset_int(o, "blobs", m->blobs);
     jset_int(o, "bytes", m->bytes);
     jset_int(o, "surplus", m->surplus_bytes);
+    if (m->deleted_bytes)
+        jset_int(o, "deleted", m->deleted_bytes);
+    if (m->lost)
+        jset_int(o, "lost", m->lost);
+    if (m->held_bytes)
+        jset_int(o, "held", m->held_bytes);
+}
+
+/* What a mirror would have deleted, too. */
+static void add_lost(const struct cfg_copy *k, const struct copy_memory *m, json_t *problems)
+{
+    if (m && m->lost)
+        add_problem(problems, "error", "verify the repository; see docs/copies.md for how the copy gives them back",
+                    "repository \"%s\" has lost %" PRId64 " packs that its index needs; copy \"%s\" has them",
+                    k->repository, m->lost, k->name);
 }
 
 static void add_problems(const struct answer_facts *f, const struct cfg_copy *k, const struct copy_memory *m,
@@ -33,6 +48,13 @@ static void add_problems(const struct answer_facts *f, const struct cfg_copy *k,
                  m->operation, k->name);
         add_problem(problems, "error", hint, "copy \"%s\" of repository \"%s\" failed: %s", k->name, k->repository,
                     m->error);
+    } else if (m && m->held_bytes) {
+        snprintf(hint, sizeof hint,
+                 "find out what deleted it in the repository; if that is right: `snapferry copy %s --delete-most`",
+                 k->name);
+        add_problem(problems, "error", hint,
+                    "copy \"%s\": nothing is deleted: more than half of it is not in repository \"%s\" any more",
+                    k->name, k->repository);
     } else if (t->late_ns && (!s || s->up)) {
         const bool ever = m && m->good_ns;
         snprintf(hint, sizeof hint, "`snapferry copy %s --wait` shows why", k->name);
@@ -59,6 +81,7 @@ json_t *list_copies(const struct answer_facts *f, json_t *problems)
         if (m)
             put_made(o, m);
         add_problems(f, k, m, &t, problems);
+        add_lost(k, m, problems);
         json_array_append_new(list, o);
     }
     return list;

@@ -118,7 +118,8 @@ struct options {
     json_t *class_map; /* {"OLD": "NEW"} or NULL */
     int move_data;     /* -1: as configured */
     unsigned lines;    /* logs: 0 all */
-    bool wait, full, from_timer, replaced, overwrite, new_target, allow_incomplete, follow, remove_provisional;
+    bool wait, full, from_timer, replaced, overwrite, new_target, delete_most, allow_incomplete, follow,
+        remove_provisional;
     const char *node; /* of scan */
     /* bench */
     const char *device, *dir;

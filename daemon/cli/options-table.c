@@ -301,6 +301,7 @@ const struct option_info option_table[] = {
     {OPT_FROM, "from", "WHERE", V(ASK_RESTORE), "auto (default), native or repository"},
     {OPT_OVERWRITE, "overwrite", NULL, V(ASK_RESTORE), "overwrite an existing target"},
     {OPT_NEW, "new", NULL, V(ASK_RESTORE), "create a new volume; fail if it exists"},
+    {OPT_DELETE_MOST, "delete-most", NULL, V(ASK_COPY), "let delete-after delete more than half of the copy"},
     {OPT_NEW, "new", NULL, V(ASK_COPY), "make another copy if the one that was made is not there any more"},
     {OPT_ALLOW_INCOMPLETE, "allow-incomplete", NULL, V(ASK_RESTORE), "a completed volume of a running backup"},
     {OPT_CLASS_MAP, "class-map", "OLD=NEW", V(ASK_RESTORE), "restore into another storage class; may be repeated"},

@@ -87,6 +87,7 @@ enum option_id {
     OPT_FROM,
     OPT_OVERWRITE,
     OPT_NEW,
+    OPT_DELETE_MOST,
     OPT_ALLOW_INCOMPLETE,
     OPT_CLASS_MAP,
     OPT_VOLUME,

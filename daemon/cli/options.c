@@ -149,6 +149,9 @@ static int set_daemon_option(struct options *o, enum option_id id, const char *n
     case OPT_OVERWRITE:
         o->overwrite = true;
         return 0;
+    case OPT_DELETE_MOST:
+        o->delete_most = true;
+        return 0;
     case OPT_NEW:
         o->new_target = true;
         return 0;

@@ -341,7 +341,7 @@ int ask_verify(const struct options *o, struct err *e)
 
 int ask_copy(const struct options *o, struct err *e)
 {
-    CLEANUP_JSON json_t *args = json_pack("{s:b}", "new", (int)o->new_target);
+    CLEANUP_JSON json_t *args = json_pack("{s:b,s:b}", "new", (int)o->new_target, "force", (int)o->delete_most);
     if (!args || add_text(args, "copy", o->n_args ? o->args[0] : NULL, e) < 0)
         return args ? -EINVAL : err_nomem(e);
     return start_operation(o, "copy", json_incref(args), "Copy", e);

@@ -176,6 +176,9 @@ static void copy_text(struct text *t, const json_t *r)
     put_pace(t, jint(c, "copiedBytes"), c);
     put_item(t, c, "presentBytes", "were there");
     put_item(t, c, "surplusBytes", "not in the repository any more");
+    put_item(t, c, "deletedBytes", "of that deleted");
+    put_item(t, c, "lostBytes", "LOST by the repository, and kept");
+    put_item(t, c, "heldBytes", "NOT deleted, since it is more than half of the copy");
     if (jbool(c, "verified"))
         put_text(t, ", verified");
 }

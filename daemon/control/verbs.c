@@ -196,7 +196,7 @@ static const struct {
      "offset:i length:i check:b"},
     {"verify", do_verify, true, false, "repository:s read_percent:n"},
     {"maintenance", do_maintenance, true, false, "repository:s full:b dry_run:b unsafe:b"},
-    {"copy", do_copy, true, false, "copy:s new:b"},
+    {"copy", do_copy, true, false, "copy:s new:b force:b"},
     {"expire", do_expire, true, false, "volume:s dry_run:b explain:b"},
     {"scan", do_scan, true, false, "repository:s node:s replaced:b remove_stale:b"},
     {"detach", do_detach, false, false, "repository:s!"},

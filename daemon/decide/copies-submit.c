@@ -20,7 +20,7 @@ static int note_running(const struct operation *op, void *arg)
     return 1;
 }
 
-int copy_submit(struct decide *d, const struct cfg_copy *k, bool anew, char id[512], struct err *e)
+int copy_submit(struct decide *d, const struct cfg_copy *k, struct copy_allow allow, char id[512], struct err *e)
 {
     const struct operation_filter live = {.live = true};
     struct running x = {k->name, id};
@@ -34,6 +34,7 @@ int copy_submit(struct decide *d, const struct cfg_copy *k, bool anew, char id[5
     if (rc < 0 || str_set(&op.target_name, k->name) < 0)
         return rc < 0 ? rc : err_nomem(e);
     op.verify = k->verify;
-    op.overwrite = anew;
+    op.overwrite = allow.anew;
+    op.force = allow.delete_most;
     return admin_add(d, KIND_COPY, "copy", k->repository, &op, NULL, id, e);
 }

@@ -70,10 +70,13 @@ static void note_good(struct decide *d, struct copy_memory *m, const struct oper
         str_set(&m->place, cfg_repository_place(&k->place, place));
     m->copied = r.copied;
     m->copied_bytes = r.copied_bytes;
-    m->blobs = r.copied + r.present + r.surplus;
-    m->bytes = r.copied_bytes + r.present_bytes + r.surplus_bytes;
-    m->surplus = r.surplus;
-    m->surplus_bytes = r.surplus_bytes;
+    m->surplus = r.surplus - r.deleted;
+    m->surplus_bytes = r.surplus_bytes - r.deleted_bytes;
+    m->blobs = r.copied + r.present + m->surplus;
+    m->bytes = r.copied_bytes + r.present_bytes + m->surplus_bytes;
+    m->deleted_bytes = r.deleted_bytes;
+    m->held_bytes = r.held_bytes;
+    m->lost = r.lost;
 }
 
 void copy_ended(struct decide *d, const struct operation *op)

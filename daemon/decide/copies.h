@@ -29,9 +29,13 @@ bool copy_is_expected(const struct cfg_copy *k, const struct copy_memory *m);
 /* That the schedule is in force from now on, or (without one) no more, if that is not known; in the transaction of the
  * caller. */
 int copy_begin(struct decide *d, const struct cfg_copy *k, struct err *e);
-/* A run, in the transaction of the caller. `anew`: its place may have none, although one was made there. ERR_BUSY: one
- * is under way, and `id` is its operation. */
-int copy_submit(struct decide *d, const struct cfg_copy *k, bool anew, char id[512], struct err *e);
+/* What the one who asks for a run allows. */
+struct copy_allow {
+    bool anew;        /* its place may have none, although one was made there */
+    bool delete_most; /* delete-after may delete more than half of it */
+};
+/* A run, in the transaction of the caller. ERR_BUSY: one is under way, and `id` is its operation. */
+int copy_submit(struct decide *d, const struct cfg_copy *k, struct copy_allow allow, char id[512], struct err *e);
 /* One has ended. */
 void copy_ended(struct decide *d, const struct operation *op);
 

@@ -232,8 +232,9 @@ void count_copied(struct decide *d, const struct operation *op)
     if (op->outcome != OUTCOME_COMPLETED)
         return;
     set(d, "copy_last_success_timestamp_seconds", one("copy", copy), (double)(decide_now(d) / NS_PER_S));
-    set(d, "copy_bytes", one("copy", copy), bytes(c.copied_bytes + c.present_bytes + c.surplus_bytes));
-    set(d, "copy_surplus_bytes", one("copy", copy), bytes(c.surplus_bytes));
+    set(d, "copy_bytes", one("copy", copy),
+        bytes(c.copied_bytes + c.present_bytes + c.surplus_bytes - c.deleted_bytes));
+    set(d, "copy_surplus_bytes", one("copy", copy), bytes(c.surplus_bytes - c.deleted_bytes));
 }
 
 void count_backup_begun(struct decide *d, const char *schedule, bool restore)

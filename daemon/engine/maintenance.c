@@ -46,7 +46,7 @@ static int write_what(struct decide *d, struct due *x, struct err *e)
     case DUE_COPIES:
         return k ? copy_begin(d, k, e) : 0;
     case DUE_COPY:
-        return k ? copy_submit(d, k, false, x->id, e) : 0;
+        return k ? copy_submit(d, k, (struct copy_allow){false, false}, x->id, e) : 0;
     }
     return 0;
 }

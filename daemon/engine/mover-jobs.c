@@ -155,6 +155,10 @@ static int copy_job(struct engine *g, const struct operation *op, const struct c
         return err_nomem(e);
     place_job_authorities(job, "copy", secrets);
     jset_bool(job, "verify", op->verify);
+    if (k->delete_after_s) {
+        jset_int(job, "delete_after", k->delete_after_s);
+        jset_bool(job, "delete_most", op->force);
+    }
     jset_bool(job, "expected", !op->overwrite && copy_is_expected(k, copy_known(g->records, k->name)));
     return 0;
 }

@@ -124,7 +124,7 @@ static int write_copy(struct decide *d, void *arg, struct err *e)
         err_set(e, ERR_USAGE, 0, "there is no [copy \"%s\"] in the configuration", name);
         return nearest_hint(e, cfg_near_copy(c, name), "`snapferry status` shows the copies");
     }
-    return answer_id(a, copy_submit(d, k, a->req.only_new, id, e), id);
+    return answer_id(a, copy_submit(d, k, (struct copy_allow){a->req.only_new, a->req.force}, id, e), id);
 }
 
 void engine_copy(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg)

@@ -149,7 +149,11 @@ struct mover_copy mover_copy_of(const struct mover_result *r)
                                .present = jint(c, "presentBlobs"),
                                .present_bytes = jint(c, "presentBytes"),
                                .surplus = jint(c, "surplusBlobs"),
-                               .surplus_bytes = jint(c, "surplusBytes")};
+                               .surplus_bytes = jint(c, "surplusBytes"),
+                               .deleted = jint(c, "deletedBlobs"),
+                               .deleted_bytes = jint(c, "deletedBytes"),
+                               .held_bytes = jint(c, "heldBytes"),
+                               .lost = jint(c, "lostBlobs")};
 }
 
 /* The answer of the step that looked at it; NULL: none did. */

@@ -71,6 +71,9 @@ struct mover_copy {
     int64_t copied, copied_bytes;   /* by this run */
     int64_t present, present_bytes; /* were there */
     int64_t surplus, surplus_bytes; /* are there, and not in the repository any more */
+    int64_t deleted, deleted_bytes; /* of these */
+    int64_t held_bytes;             /* were to be deleted, and are more than half of the copy */
+    int64_t lost;                   /* likewise, packs that the repository has lost */
 };
 
 /* Numbers: -1 is not reported. Whether there is a result at all: `there`. */

@@ -666,6 +666,9 @@ static const struct field_desc copy_memory_table[] = {
     BYTES(bytes),
     INT(surplus, .about = "of these, not in the repository any more"),
     BYTES(surplus_bytes),
+    BYTES(deleted_bytes),
+    BYTES(held_bytes, .about = "were to be deleted, and are more than half of the copy"),
+    INT(lost, .about = "likewise, packs that the repository has lost"),
 };
 static TABLE(copy_memory, "copy-memory", .keep_text = false);
 #undef S

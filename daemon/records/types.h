@@ -778,6 +778,7 @@ struct copy_memory {
     char *place;             /* where that one was made: another place is another copy */
     /* of that one: what it copied, and what is in the copy now; of this what the repository does not have any more */
     int64_t copied, copied_bytes, blobs, bytes, surplus, surplus_bytes;
+    int64_t deleted_bytes, held_bytes, lost; /* as of struct mover_copy */
     json_t *unknown;
 };
 char *copy_row_id(const char *copy, char out[MAINTAIN_ROW_MAX]);

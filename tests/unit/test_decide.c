@@ -479,8 +479,8 @@ static void cmd_copy(void)
     int rc = 0;
     if (has_word("begin"))
         rc = copy_begin(&m.d, k, &e);
-    else if (has_word("run") || has_word("new"))
-        rc = copy_submit(&m.d, k, has_word("new"), id, &e);
+    else if (has_word("run") || has_word("new") || has_word("most"))
+        rc = copy_submit(&m.d, k, (struct copy_allow){has_word("new"), has_word("most")}, id, &e);
     if (rc < 0)
         show_error(&e);
     if (cmd.n > 2)

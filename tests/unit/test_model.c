@@ -322,7 +322,7 @@ static void play_copy(void)
     char id[512] = "";
     struct err e = ERR_INIT;
     operation_each(m.records, &live, count_copies, &running, NULL);
-    const int rc = copy_submit(&m.d, k, one_in(8), id, &e);
+    const int rc = copy_submit(&m.d, k, (struct copy_allow){one_in(8), one_in(8)}, id, &e);
     trace("copy: %s", rc < 0 ? e.msg : id);
     if (running && rc == 0)
         violated("copies", "copy %s is begun beside another one", id);

@@ -309,7 +309,11 @@ static int copy_members(struct job *j, struct err *e)
     j->remote |= rc == 0 && j->copy.remote;
     if (rc == 0)
         rc = member_flag(j->doc, "verify", &j->verify, e);
-    return rc == 0 ? member_flag(j->doc, "expected", &j->expected, e) : rc;
+    if (rc == 0)
+        rc = member_flag(j->doc, "expected", &j->expected, e);
+    if (rc == 0)
+        rc = member_number(j->doc, "delete_after", 0, INT32_MAX * INT64_C(2), 0, &j->delete_after_s, e);
+    return rc == 0 ? member_flag(j->doc, "delete_most", &j->delete_most, e) : rc;
 }
 
 static int look_members(struct job *j, struct err *e)
@@ -331,7 +335,7 @@ static const struct kind {
     [JOB_ADMIN] = {"admin", admin_members, " do "},
     [JOB_LOOK] = {MOVER_KIND_LOOK, look_members, " "},
     [JOB_MAINTAIN] = {"maintain", maintain_members, " full dry_run unsafe "},
-    [JOB_COPY] = {"copy", copy_members, " copy verify expected "},
+    [JOB_COPY] = {"copy", copy_members, " copy verify expected delete_after delete_most "},
 };
 #define LIMIT_NAME(name, ...) " " #name
 static const char known_everywhere[] = " protocol operation kind backup volume node repository cache_dir cache_size "

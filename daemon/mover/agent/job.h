@@ -83,6 +83,8 @@ struct job {
     /* copy; and `verify` */
     struct job_place copy;
     bool expected; /* one was made there */
+    int64_t delete_after_s;
+    bool delete_most;
 };
 
 /* Reads and validates; `operation` is the one that the process was started for. The descriptor is owned by the

@@ -26,6 +26,9 @@ static void put_numbers(json_t *result, const struct copy_result *r, bool verifi
     put_sum(o, "copiedBlobs", "copiedBytes", &r->copied);
     put_sum(o, "presentBlobs", "presentBytes", &r->present);
     put_sum(o, "surplusBlobs", "surplusBytes", &r->surplus);
+    put_sum(o, "deletedBlobs", "deletedBytes", &r->deleted);
+    put_sum(o, "heldBlobs", "heldBytes", &r->held);
+    put_sum(o, "lostBlobs", "lostBytes", &r->lost);
     json_object_set_new(result, "copy", o);
 }
 
@@ -51,6 +54,8 @@ int run_copy(struct run_context *x, struct repo *r, struct err *e)
     snprintf(owner, sizeof owner, "%s/%s", j->node, j->copy.name ? j->copy.name : "");
     const struct copy_opts o = {.owner = owner,
                                 .verify = j->verify,
+                                .delete_after_ns = j->delete_after_s * NS_PER_S,
+                                .delete_most = j->delete_most,
                                 .expected = j->expected,
                                 .at_once = at_once(&j->limits),
                                 .stop = &x->cancel->requested,
