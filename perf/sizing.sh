@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
 # The numbers of docs/sizing.md: what a repository, its index and the daemon's records grow by. As root, for the
-# daemon's part (an XFS on a loop device); about five minutes and 1.5 GiB in $TMPDIR. Prints tables in Markdown.
-# usage: BUILD=build perf/sizing.sh [splitters] [runs] [daemon]
+# daemon's part (an XFS on a loop device); about ten minutes and 3 GiB in $TMPDIR. Prints tables in Markdown.
+# usage: BUILD=build perf/sizing.sh [splitters] [amplification] [runs] [daemon]
 set -eu
 B=$(realpath "${BUILD:-build}")
 W=$(mktemp -d "${TMPDIR:-/tmp}/snapferry-sizing.XXXXXX")
@@ -19,7 +19,7 @@ sf() { "$B/snapferry" -r "$W/repo" --password-file "$W/password" "$@"; }
 bytes() { find "$@" -type f -printf '%s\n' | awk '{ n += $1 } END { print n + 0, NR }'; }
 random() { openssl enc -aes-128-ctr -nosalt -K "$(printf '%032x' "$2")" -iv 0 </dev/zero 2>/dev/null | head -c "$1"; }
 MIB=256 # of the image
-want=" ${*:-splitters runs daemon} "
+want=" ${*:-splitters amplification runs daemon} "
 
 if [[ $want == *" splitters "* ]]; then
     printf '| Splitter | contents of %s MiB | mean KiB | index, bytes per content ' $MIB
@@ -42,6 +42,38 @@ if [[ $want == *" splitters "* ]]; then
         done
         echo
     done
+fi
+
+# Incremental backups, which read only what is listed as changed: 2 MiB are overwritten at random places (0.4 %), in
+# pieces of 4, 8, 16 and 64 KiB; and 1 % of the pages of 8 KiB of a database.
+if [[ $want == *" amplification "* ]]; then
+    MIB=512
+    printf '\n| Splitter | CPU seconds per GiB | contents of %s MiB | index KiB | 2 MiB by 4 KiB | by 8 KiB ' $MIB
+    printf '| by 16 KiB | by 64 KiB | 1 %% by 8 KiB |\n|---|---|---|---|---|---|---|---|---|\n'
+    random $((MIB << 20)) 1 >"$W/base"
+    for s in FIXED-128K FIXED-256K FIXED-512K FIXED-1M FIXED-2M FIXED-4M FIXED-8M DYNAMIC-128K-BUZHASH \
+        DYNAMIC-512K-BUZHASH DYNAMIC-1M-BUZHASH DYNAMIC-4M-BUZHASH DYNAMIC-8M-BUZHASH; do
+        rm -rf "$W/repo" "$W/cache"
+        sf repo create --quiet --splitter $s
+        TIMEFORMAT='%U %S'
+        { time sf backup "$W/base" --as a@b:/c --json --progress=no >"$W/out"; } 2>"$W/time"
+        first=$(tail -n 1 "$W/out")
+        index=$(bytes "$W/repo/x" | cut -d' ' -f1)
+        printf '| %s | %s | %s | %s |' $s "$(awk -v m=$MIB 'END { printf "%.1f", ($1 + $2) * 1024 / m }' "$W/time")" \
+            "$(jq .newChunks <<<"$first")" $((index / 1024))
+        for how in 4096:2097152 8192:2097152 16384:2097152 65536:2097152 8192:$(((MIB << 20) / 100)); do
+            cp "$W/base" "$W/image"
+            perl -e 'open F, "+<", $ARGV[0] or die; open L, ">", $ARGV[3] or die; srand 7; my ($l, $n) = @ARGV[1, 2];
+                my (%at, $k); while ($k < int $n / $l) { my $p = $l * int rand((-s F) / $l); next if $at{$p}++; $k++;
+                seek F, $p, 0; print F pack "N*", map { rand 4294967296 } 1 .. $l / 4; print L "$p $l\n" }' \
+                "$W/image" "${how%:*}" "${how#*:}" "$W/list"
+            printf ' %s |' "$(sf backup "$W/image" --as a@b:/c --changed-ranges "$W/list" --verify-sample 0 \
+                --parent "$(jq -r .snapshot <<<"$first")" --json --progress=no 2>/dev/null | tail -n 1 |
+                jq '(.newBytes / .changedBytes) | if . < 10 then . * 10 | round / 10 else round end')"
+        done
+        echo
+    done
+    MIB=256
 fi
 
 if [[ $want == *" runs "* ]]; then

@@ -74,6 +74,14 @@ json_t *natives_of_volume(const struct answer_facts *f, const char *volume_id, j
 /* {"count", "used", "next", "next_ns", "text"} */
 json_t *natives_summary(const struct answer_facts *f);
 
+/* ---- splitters ---- */
+
+/* Adds "splitter" to the answer, and sentences, once there were some incremental backups in the class: what they have
+ * stored for what had changed, and which splitter would store less than half. `splitter`: the configured one, "" for
+ * the repository's; `volume`: bytes, 0: not known. */
+void splitter_advice(struct records *r, const char *klass, const char *splitter, double volume, json_t *answer,
+                     json_t *text);
+
 /* ---- volumes ---- */
 
 struct volume_line {

@@ -128,6 +128,10 @@ int answer_explain(const struct answer_facts *f, const char *volume, const struc
     json_object_set_new(answer, "policy", cfg_policy_json(&p));
     explain_class(f, s, look, &p, answer, text, notes);
     explain_records(f, s, known, look, answer, text);
+    const struct cfg_class *k = cfg_class_of(f->cfg, s);
+    const int64_t size = look->volume ? now->size : known ? known->volume->size : 0;
+    if (f->records && k && p.move_data && p.changed_blocks)
+        splitter_advice(f->records, k->name, p.splitter, (double)size, answer, text);
     json_array_extend(text, notes);
     json_object_set(answer, "text", text);
     json_object_set(answer, "notes", notes);

@@ -233,6 +233,24 @@ static void trust_again(struct decide *d, const struct operation *op)
              operation_label(op), op->own->driver);
 }
 
+/* What incremental backups of the class store for what has changed. */
+static void count_amplification(struct decide *d, const struct operation *op)
+{
+    const struct {
+        const char *counter;
+        int64_t n;
+    } all[] = {
+        {"incremental_runs_total", 1},
+        {"incremental_changed_bytes_total", op->list_bytes},
+        {"incremental_changed_ranges_total", op->list_ranges},
+        {"incremental_new_bytes_total", op->result.incremental},
+    };
+    CLEANUP_JSON json_t *labels = json_pack("{s:s}", "class", op->own->name);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i].n > 0)
+            records_counter_add(d->records, all[i].counter, labels, (double)all[i].n, NULL);
+}
+
 void changes_used(struct decide *d, struct operation *op)
 {
     const struct mover_incremental *x = &op->result.incremental_run;
@@ -260,6 +278,8 @@ void changes_used(struct decide *d, struct operation *op)
     records_counter_add(d->records, "cbt_runs_total", runs, 1, NULL);
     if (!op->base[0])
         records_counter_add(d->records, "full_fallback_total", full, 1, NULL);
+    else
+        count_amplification(d, op);
 }
 
 struct parents {

@@ -25,9 +25,18 @@ static void of_ends(struct samples *s, const char *direction, const char *klass)
 
 static void of_class(struct samples *s, const char *klass)
 {
-    static const char *const data[] = {"read_bytes_total",       "zero_bytes_total",   "chunks_total",
-                                       "dedup_hit_bytes_total",  "new_bytes_total",    "compressed_bytes_total",
-                                       "unreadable_bytes_total", "written_bytes_total"};
+    static const char *const data[] = {"read_bytes_total",
+                                       "zero_bytes_total",
+                                       "chunks_total",
+                                       "dedup_hit_bytes_total",
+                                       "new_bytes_total",
+                                       "compressed_bytes_total",
+                                       "unreadable_bytes_total",
+                                       "written_bytes_total",
+                                       "incremental_runs_total",
+                                       "incremental_changed_bytes_total",
+                                       "incremental_changed_ranges_total",
+                                       "incremental_new_bytes_total"};
     of_ends(s, "backup", klass);
     of_ends(s, "restore", klass);
     for (size_t i = 0; i < N(data); i++)
