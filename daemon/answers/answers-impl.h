@@ -17,6 +17,8 @@ void copy_member(json_t *to, const char *key, const json_t *from, const char *me
 /* Nothing if it is 0 or less; if it is "". */
 void put_ns(json_t *to, const char *key, int64_t ns);
 void put_text(json_t *to, const char *key, const char *text);
+/* Of how many volumes the repository does not have what was backed up, since when that is known, and why. */
+void put_gone(json_t *to, const struct backup *b);
 /* Nothing if it is null; if there was none. */
 void put_json(json_t *to, const char *key, json_t *v);
 /* An array, if there are any. */

@@ -33,8 +33,10 @@ static json_t *past_document(struct records *r, const char *name, int64_t last_n
     jset_str(o, "job", name);
     jset_int(o, "last", last_ns);
     put_text(o, "last_backup", backup);
-    if (backup[0] && backup_get(r, backup, &b, NULL) == 0)
+    if (backup[0] && backup_get(r, backup, &b, NULL) == 0) {
         jset_str(o, "last_state", backup_state_name(b.state));
+        put_gone(o, &b);
+    }
     put_result(r, name, o);
     if (failed)
         json_object_set_new(o, "failed",

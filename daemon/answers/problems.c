@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* problems.c - what status lists under Problems, as far as it is not about single operations or volumes */
 #include "daemon/answers/answers-impl.h"
+#include "base/time.h"
 #include "daemon/records/opaque.h"
 
 #include <stdarg.h>
@@ -20,12 +21,27 @@ void add_problem(json_t *list, const char *severity, const char *hint, const cha
     json_array_append_new(list, o);
 }
 
-static void add_job_problems(const struct jobs_now *jobs, json_t *list)
+/* How its last backup ended is no news of it any more. */
+static void add_gone_problem(struct records *r, const struct job_view *j, json_t *list)
+{
+    CLEANUP(backup_clear) struct backup b = ROW_INIT;
+    char since[TIME_TEXT];
+    if (j->last_backup[0] && backup_get(r, j->last_backup, &b, NULL) == 0 && b.gone)
+        add_problem(list, "error", "`snapferry verify` reads the repository; back up the volumes again",
+                    "job \"%s\": of its last backup, %s, %lld volume%s not in the repository since %s: %s", j->name,
+                    b.id, (long long)b.gone, b.gone == 1 ? " is" : "s are",
+                    time_text(b.gone_ns / NS_PER_S * NS_PER_S, since), b.gone_why);
+}
+
+static void add_job_problems(struct records *r, const struct jobs_now *jobs, json_t *list)
 {
     for (unsigned i = 0; i < jobs->n && json_array_size(list) < PROBLEMS_MAX; i++) {
         const struct job_view *j = &jobs->v[i];
         const size_t missing = json_array_size(j->missing);
-        if (j->paused || j->elsewhere)
+        if (j->elsewhere)
+            continue;
+        add_gone_problem(r, j, list);
+        if (j->paused)
             continue;
         if (missing && !j->failed)
             add_problem(list, "warning", missing > 1 ? "`snapferry jobs --json` lists all" : "",
@@ -50,7 +66,7 @@ void add_general_problems(const struct answer_facts *f, json_t *list)
                     "the last reload was refused: %s", f->config.error);
     if (d && d->recovered)
         add_problem(list, "warning", "", "%s", d->news);
-    add_job_problems(&f->jobs, list);
+    add_job_problems(f->records, &f->jobs, list);
     if (d && d->orphans)
         add_problem(list, "warning",
                     "they are removed after orphan-grace; facts.json of `snapferry debug-bundle` lists them",

@@ -43,7 +43,7 @@ static void put_native(const struct answer_facts *f, const struct operation *op,
     const struct native_row *n = native_kept(f, op);
     if (op->kind != KIND_BACKUP || !op_state_terminal(op->state))
         return;
-    jset_bool(o, "snapshotDataMoved", op->state == OP_COMPLETED && p->move_data);
+    jset_bool(o, "snapshotDataMoved", op->state == OP_COMPLETED && p->move_data && !op->gone_ns);
     jset_bool(o, "preserveLocalSnapshot", !p->move_data || p->snapshots_to_retain > 0);
     if (n)
         jset_str(o, "retainedSnapshot", n->id);
@@ -89,6 +89,8 @@ static json_t *operation_document(const struct operation *op)
     else if (!op_state_terminal(op->state))
         put_text(o, "why", op->cleanup_error[0] ? op->cleanup_error : op->waiting);
     put_text(o, "config_kept", op->config_kept);
+    put_ns(o, "gone_ns", op->gone_ns);
+    put_text(o, "gone_why", op->gone_why);
     put_error(o, &op->error);
     put_text(o, "target_state", target_state_name(op->target_state));
     put_json(o, "mover", op->mover);
@@ -450,6 +452,7 @@ static json_t *backup_document(const struct answer_facts *f, const struct backup
     put_ns(o, "snapshots_done_ns", b->snapshots_done_ns);
     put_ns(o, "started_ns", b->started_ns);
     put_ns(o, "ended_ns", b->completed_ns);
+    put_gone(o, b);
     json_object_set_new(o, "volumes", x.volumes);
     if (json_array_size(x.retained))
         json_object_set(o, "retainedSnapshots", x.retained);
@@ -483,6 +486,14 @@ static json_t *backup_document(const struct answer_facts *f, const struct backup
     if (!backup_state_terminal(b->state) && x.total > 0)
         json_object_set_new(o, "progress", whole_progress(&x, b->state));
     return o;
+}
+
+void put_gone(json_t *o, const struct backup *b)
+{
+    if (b->gone)
+        jset_int(o, "gone", b->gone);
+    put_ns(o, "gone_ns", b->gone_ns);
+    put_text(o, "gone_why", b->gone_why);
 }
 
 json_t *backup_line(const struct answer_facts *f, const struct backup *b)

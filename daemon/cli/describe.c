@@ -28,6 +28,18 @@ static void print_time(const char *label, const json_t *doc, const char *member)
         print_line(label, "%s (%s)", text_local_time(ns), text_ago(ns));
 }
 
+/* What has ended stays as it ended; what was found since counts. */
+static void print_gone(const json_t *doc)
+{
+    char text[1200];
+    if (!jint(doc, "gone_ns"))
+        return;
+    print_label("Missing");
+    fputs(tint_on(TINT_BAD), stdout);
+    print_paragraph(stdout, gone_text(doc, text, sizeof text), LABEL_WIDTH, LABEL_WIDTH);
+    fputs(tint_off(TINT_BAD), stdout);
+}
+
 /* "Completed in 2.6 s", "Retrying", with the reason if there is one. */
 static void print_state(const json_t *doc)
 {
@@ -41,6 +53,7 @@ static void print_state(const json_t *doc)
         printf(" in %s", text_took(from, to));
     snprintf(text, sizeof text, "%s%.1400s", *why ? ": " : "", why);
     print_paragraph(stdout, text, LABEL_WIDTH + text_width(text_name(state)), LABEL_WIDTH);
+    print_gone(doc);
     if (jint(doc, "retry_ns") > 0)
         print_line("Next attempt", "%s (%s)", text_local_time(jint(doc, "retry_ns")), text_in(jint(doc, "retry_ns")));
     if (jint(doc, "position") > 0)

@@ -38,6 +38,12 @@ static void job_notes(struct table *t, const json_t *j)
                  jstr(failed, "message"));
         table_note(t, TINT_BAD, text);
     }
+    if (jint(j, "gone_ns")) {
+        snprintf(text, sizeof text, "%.190s: ", jstr(j, "last_backup"));
+        const size_t n_id = strlen(text);
+        gone_text(j, text + n_id, sizeof text - n_id);
+        table_note(t, TINT_BAD, text);
+    }
     if (failed && *jstr(failed, "hint")) {
         snprintf(text, sizeof text, "→ %.1200s", jstr(failed, "hint"));
         table_note(t, TINT_NONE, text);

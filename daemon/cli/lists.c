@@ -68,6 +68,13 @@ static void reason_note(struct table *t, const json_t *s)
         table_note(t, TINT_WARN, jstr(s, "config_kept"));
 }
 
+static void gone_note(struct table *t, const json_t *s)
+{
+    char text[1200];
+    if (jint(s, "gone_ns"))
+        table_note(t, TINT_BAD, gone_text(s, text, sizeof text));
+}
+
 int ask_operations(const struct options *o, struct err *e)
 {
     CLEANUP_JSON json_t *filter = filter_of(o), *answer = NULL;
@@ -86,12 +93,13 @@ int ask_operations(const struct options *o, struct err *e)
             if (is_running(op) != (pass == 0))
                 continue;
             int64_t when = jint(op, "ended_ns") ? jint(op, "ended_ns") : jint(op, "created_ns");
-            table_cell(t, tint_of_state(jstr(op, "state")), "%s", jstr(op, "state"));
+            table_cell(t, jint(op, "gone_ns") ? TINT_BAD : tint_of_state(jstr(op, "state")), "%s", jstr(op, "state"));
             table_cell(t, TINT_NONE, "%s", *jstr(op, "backup") ? jstr(op, "backup") : jstr(op, "id"));
             table_cell(t, TINT_NONE, "%s", *jstr(op, "volume") ? jstr(op, "volume") : result_task(op));
             table_cell(t, TINT_NONE, "%s", text_ago(when));
             table_cell(t, TINT_NONE, "%s", progress_text(op));
             reason_note(t, op);
+            gone_note(t, op);
         }
     }
     if (!table_rows(t))
@@ -127,7 +135,7 @@ int ask_backups(const struct options *o, struct err *e)
     json_array_foreach(jarr(answer, "backups"), i, b)
     {
         int64_t when = jint(b, "ended_ns") ? jint(b, "ended_ns") : jint(b, "created_ns");
-        table_cell(t, tint_of_state(jstr(b, "state")), "%s", jstr(b, "state"));
+        table_cell(t, jint(b, "gone_ns") ? TINT_BAD : tint_of_state(jstr(b, "state")), "%s", jstr(b, "state"));
         table_cell(t, TINT_NONE, "%s", jstr(b, "id"));
         if (jint(b, "total") > 0)
             table_cell(t, jint(b, "failed") ? TINT_BAD : TINT_NONE, "%lld/%lld", (long long)jint(b, "completed"),
@@ -139,6 +147,7 @@ int ask_backups(const struct options *o, struct err *e)
         table_cell(t, TINT_NONE, "%s", text_ago(when));
         table_cell(t, TINT_NONE, "%s", progress_text(b));
         reason_note(t, b);
+        gone_note(t, b);
         if (*jstr(b, "node")) {
             char note[300];
             snprintf(note, sizeof note, "of node %.255s", jstr(b, "node"));

@@ -254,6 +254,18 @@ static const char *bytes_of(const json_t *op, const char *in_result, const char 
                                              : "";
 }
 
+const char *gone_text(const json_t *doc, char *out, size_t cap)
+{
+    const long long gone = jint(doc, "gone"), total = jint(doc, "total");
+    const int64_t since = jint(doc, "gone_ns");
+    char some[80] = "";
+    if (gone && (gone > 1 || total > 1))
+        snprintf(some, sizeof some, "%lld volume%s ", gone, gone == 1 ? "" : "s");
+    snprintf(out, cap, "%snot in the repository since %s (%s): %s", some, text_local_time(since), text_ago(since),
+             jstr(doc, "gone_why"));
+    return out;
+}
+
 const char *result_size(const json_t *op)
 {
     return bytes_of(op, "totalBytes", "total");

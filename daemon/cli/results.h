@@ -12,6 +12,10 @@ const char *result_task(const json_t *op);
 const char *result_size(const json_t *op);
 const char *result_new(const json_t *op);
 
+/* Of a backup, an operation or a job's last backup with `gone_ns`: "not in the repository since TIME (1 h ago): CAUSE".
+ * Returns `out`. */
+const char *gone_text(const json_t *doc, char *out, size_t cap);
+
 /* On standard output, after `indent` blanks: "NAME: 64.0 MiB in 0.5 s (128.0 MiB/s), 4.0 MiB new, ..." (NULL: no name);
  * with `details` counts and the time of each stage, too. Nothing for an operation without a result. */
 void result_print(const json_t *op, const char *name, unsigned indent, bool details);

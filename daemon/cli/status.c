@@ -420,7 +420,7 @@ static void draw_queue(FILE *f, const struct screen *x, size_t shown)
 static bool job_failed(const json_t *job)
 {
     const char *state = jstr(jobj(job, "last_result"), "state");
-    return jobj(job, "failed") || !strcmp(state, "Failed") || !strcmp(state, "PartiallyFailed");
+    return jobj(job, "failed") || jint(job, "gone_ns") || !strcmp(state, "Failed") || !strcmp(state, "PartiallyFailed");
 }
 
 static void job_cells(struct table *t, const json_t *job, bool offline)
@@ -433,8 +433,9 @@ static void job_cells(struct table *t, const json_t *job, bool offline)
     if (failed)
         table_cell(t, TINT_BAD, "not started, %s", text_ago(jint(failed, "at_ns")));
     else if (last)
-        table_cell(t, tint_of_state(jstr(last, "state")), "%s %s", jstr(last, "state"),
-                   text_ago(jint(last, "ended_ns")));
+        table_cell(t, jint(job, "gone_ns") ? TINT_BAD : tint_of_state(jstr(last, "state")), "%s %s%s",
+                   jstr(last, "state"), text_ago(jint(last, "ended_ns")),
+                   jint(job, "gone_ns") ? ", not in the repository" : "");
     else
         table_cell(t, TINT_DIM, "never run");
 }

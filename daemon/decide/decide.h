@@ -752,7 +752,11 @@ const char *operation_unproven(const struct operation *op);
 json_t *operation_expected(struct records *r, const struct operation *op, const char *repository);
 /* It is not there, or something else; the caller writes the row. */
 void operation_disproved(struct operation *op, const char *why);
-/* Sets and logs the error that follows from it. */
+/* The repository does not have what a finished operation has backed up, or has it again: noted in the operation, which
+ * the caller writes, and in its backup. What has ended stays as it ended (MS-62); what is shown of it says so. */
+void operation_is_gone(struct decide *d, struct operation *op, const char *why);
+void operation_is_back(struct decide *d, struct operation *op);
+/* Sets and logs the error that follows from operation_disproved(). */
 void operation_disproved_error(struct decide *d, struct operation *op);
 /* Takes over what the recorder of backups has found of their snapshots. False: that goes on in the next turn. Else its
  * row is changed, and the caller writes it. */

@@ -58,6 +58,35 @@ void operation_disproved(struct operation *op, const char *why)
              op->policy->repository, op->result.snapshot, why[0] ? why : "not readable");
 }
 
+void operation_is_gone(struct decide *d, struct operation *op, const char *why)
+{
+    CLEANUP(backup_clear) struct backup b = ROW_INIT;
+    if (!op->gone_ns && backup_read(d, op->parent, &b) == 0) {
+        if (b.gone++ == 0) {
+            b.gone_ns = decide_now(d);
+            str_set(&b.gone_why, why);
+        }
+        backup_write(d, &b);
+    }
+    if (!op->gone_ns)
+        op->gone_ns = decide_now(d);
+    str_set(&op->gone_why, why);
+}
+
+void operation_is_back(struct decide *d, struct operation *op)
+{
+    CLEANUP(backup_clear) struct backup b = ROW_INIT;
+    if (op->gone_ns && backup_read(d, op->parent, &b) == 0 && b.gone > 0) {
+        if (--b.gone == 0) {
+            b.gone_ns = 0;
+            str_clear(&b.gone_why);
+        }
+        backup_write(d, &b);
+    }
+    op->gone_ns = 0;
+    str_clear(&op->gone_why);
+}
+
 void operation_disproved_error(struct decide *d, struct operation *op)
 {
     struct err e = ERR_INIT;
@@ -147,6 +176,7 @@ static void note_answer(struct decide *d, const struct operation *unproven, cons
     } else if (is_last_good(d->records, &op)) {
         operation_disproved(&op, why);
         operation_disproved_error(d, &op);
+        operation_is_gone(d, &op, op.unverified);
         if (operation_write(d, &op) < 0)
             return;
         volume_is_disproved(d, &op);

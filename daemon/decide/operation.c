@@ -320,8 +320,10 @@ static void terminal(struct decide *d, struct operation *op)
 {
     if (op->outcome == OUTCOME_NONE)
         op->outcome = OUTCOME_FAILED;
-    if (op->unverified[0])
+    if (op->unverified[0]) {
         operation_disproved_error(d, op);
+        operation_is_gone(d, op, op->unverified);
+    }
     op->completed_ns = decide_now(d);
     count_operation_ended(d, op, op->outcome);
     if (operation_is_restore(op)) {

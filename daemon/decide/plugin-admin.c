@@ -203,6 +203,7 @@ static void gone(struct decide *d, struct operation *of, const char *why)
 {
     struct err e = ERR_INIT;
     of->lost = true;
+    operation_is_gone(d, of, why);
     if (operation_write(d, of) == 0 && volume_backup_lost(d, of->volume_id, of->parent, why, &e) < 0)
         plan_log(d, LOG_LVL_WARNING, "%s: %s", of->id, e.msg);
 }

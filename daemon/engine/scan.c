@@ -174,9 +174,14 @@ static int look_missing(const struct operation *row, void *arg)
     char why[200];
     operation_init(&op);
     const bool lost = was_not_found(row, m);
-    if (!was_scanned_for(m, row) || lost == row->lost || operation_copy(&op, row) < 0)
+    if (!was_scanned_for(m, row) || (lost == row->lost && (!lost || row->gone_ns)) || operation_copy(&op, row) < 0)
         return 0;
     op.lost = lost;
+    snprintf(why, sizeof why, "is no longer in repository \"%s\"", m->repository);
+    if (lost)
+        operation_is_gone(&m->engine->d, &op, "a scan of the repository did not find its snapshot");
+    else
+        operation_is_back(&m->engine->d, &op);
     if (operation_save(m->engine->records, &op, &e) < 0) {
         log_warning("%s: %s", op.id, e.msg);
         return 0;
@@ -189,7 +194,6 @@ static int look_missing(const struct operation *row, void *arg)
         return 0;
     }
     log_warning("%s: its snapshot is no longer in repository \"%s\"", op.id, m->repository);
-    snprintf(why, sizeof why, "is no longer in repository \"%s\"", m->repository);
     if (volume_backup_lost_of(&m->engine->d, op.volume_id, op.parent, why, was_not_found, m, &e) < 0)
         log_warning("%s: %s", op.id, e.msg);
     return 0;

@@ -507,6 +507,9 @@ struct operation {
     /* another process than its mover has found the snapshot, and it is what was asked for; what it found instead */
     int64_t verified_ns;
     char *unverified;
+    /* since when it is known that the repository does not have what was backed up, and why; 0: it is not known */
+    int64_t gone_ns;
+    char *gone_why;
     bool pre_hook_done, post_hook_done;
     char *retry_of; /* operation that failed, whose native snapshot this one moves (RS-03) */
     /* restore */
@@ -569,6 +572,9 @@ struct backup {
     char *post_hook_operation, *deleting;
     enum outcome outcome; /* decided in Finalizing: from then on it is recorded in the repositories */
     bool disproved;       /* since then a snapshot of it was not found: it is decided, and recorded, again */
+    int64_t gone;         /* of how many volumes the repository does not have what was backed up (gone_ns of each), */
+    int64_t gone_ns;      /* since when that is known, */
+    char *gone_why;       /* and why, of the first one */
     bool looked;          /* its native snapshots were looked at again (AO-38) */
     struct list_of_structs natives_seen; /* of struct native_seen: what was found */
     json_t *recorders;                   /* repository -> operation that writes its record there */

@@ -277,8 +277,8 @@ same "that one alone" "$(records | jq -r 'select(.labels.backup == "young" or .i
     --arg id "$(jq -r .id <<<"$good")")" "$(jq -r .id <<<"$good")"
 # ---- many: one mover lists them all, and one lists the records ----
 scans() { sql "SELECT count(*) FROM operations WHERE id LIKE 'admin-scan-%'"; }
-snap=$(manifests list snapshot | jq -c 'select(.labels.hostname == "testnode" and
-    (.data.tags["tag:operation"] // "") != "")' | head -n 1)
+snap=$(manifests list snapshot | jq -c --arg v "$WORK/xfs/good.img" 'select(.labels.hostname == "testnode" and
+    .data.tags["tag:volume"] == $v)' | head -n 1)
 volume=$(jq -r '.data.tags["tag:volume-id"]' <<<"$snap")
 last_good() { sql "SELECT json_extract(doc, '\$.last_good_backup') FROM volumes WHERE id = '$volume'"; }
 real=$(last_good)
@@ -309,6 +309,30 @@ same "as of now" "$(sql "SELECT count(*) FROM operations WHERE parent = 'ahead' 
 manifests remove $(manifests list snapshot | jq -r 'select(.data.tags["tag:backup"] == "ahead") | .id')
 expect "and missed when it is gone" 0 "1 recorded snapshots are missing" -- ask scan main
 same "the last good backup is the one before it" "$(last_good)" "$real"
+# ---- a completed backup whose snapshot is gone ----
+ask expire --quiet >/dev/null 2>&1
+G=$(submit "$WORK/xfs/good.img")
+wait_state "$G" Completed 60 >/dev/null
+same "a backup completes" "$(state "$G")" Completed
+snap=$(manifests list snapshot | jq -c --arg b "$G" 'select(.data.tags["tag:backup"] == $b)')
+same "it is the last good one" "$(last_good)" "$G"
+check "nothing is said of it" eval '! ask backups --limit 1 | grep -q "not in the repository"'
+check "its snapshot is removed by somebody" manifests remove "$(jq -r .id <<<"$snap")"
+expect "a scan misses it" 0 "recorded snapshots are missing" -- ask scan main
+same "it stays Completed" "$(state "$G")" Completed
+said="not in the repository since 20[0-9-]* [0-9:]* .*(.*): a scan of the repository did not find its snapshot"
+check "backups says so" eval 'ask backups | grep -A2 "$G" | grep -q "$said"'
+check "describe says the same" eval 'ask describe "$G" | tr -s " \n" "  " | grep -q "Missing $said"'
+check "and operations" eval 'ask operations --all --backup "$G" | tr -s " \n" "  " | grep -q "$said"'
+same "in --json, too" "$(doc "$G" | jq -c '[.gone, (.gone_ns > 0), .gone_why, .operations[0].snapshotDataMoved]')" \
+    '[1,true,"a scan of the repository did not find its snapshot",false]'
+same "it is not the last good one" "$(last_good)" "$real"
+manifests add <<<"$(jq -c 'del(.id)' <<<"$snap")"
+ask scan main --quiet
+same "where it is found again nothing is said" "$(doc "$G" | jq -c '[.gone, .gone_ns]')" '[null,null]'
+same "and it is the last good one" "$(last_good)" "$G"
+snap=$(manifests list snapshot | jq -c --arg b "$G" 'select(.data.tags["tag:backup"] == $b)')
+
 # ---- hostile snapshots ----
 {
     forge_snapshot '.data.description = "\u202egnp.\u0085\u009b2J\u2066" | .labels.path = "/forged" |
