@@ -23,7 +23,7 @@
 
 #include <sys/stat.h>
 
-static uint64_t events_played, sequences_played, retries_played, kept_played;
+static uint64_t events_played, sequences_played, retries_played, kept_played, queued_reasons;
 
 /* ---- movers ---- */
 
@@ -355,6 +355,33 @@ static void to_next_wake(void)
     m.now = wake > m.now ? wake + NS_PER_MS : m.now + NS_PER_S;
 }
 
+/* ---- what waits ---- */
+
+static int waits_for_nothing(const struct operation *op, void *arg)
+{
+    char why[1300];
+    (void)arg;
+    if (!operation_is_restore(op) || op->state != OP_QUEUED || op->cancel || busy(&m.d, op->id))
+        return 0;
+    operation_waits_for(&m.d, op, why, sizeof why);
+    if (why[0])
+        queued_reasons++;
+    else if (!op->wake_ns)
+        violated("AO-47: what is queued waits for something", "%s is Queued, and nothing prevents it", op->id);
+    return 0;
+}
+
+/* When all that is known was decided on, each restore that is still queued has a reason, or a time at which it is
+ * looked at again. */
+static void rule_of_queue(void)
+{
+    const struct operation_filter live = {.live = true};
+    for (unsigned i = 0; i < 20 && (board_is_marked(m.d.board) || requests_wait(&m.d)); i++)
+        turn();
+    if (!board_is_marked(m.d.board) && !requests_wait(&m.d) && !m.fail_commit && m.d.world.writable)
+        operation_each(m.records, &live, waits_for_nothing, NULL, NULL);
+}
+
 /* One event, chosen by a word. */
 static void play(uint64_t word)
 {
@@ -408,6 +435,8 @@ static void play(uint64_t word)
         turn();
     if (!requests_wait(&m.d))
         rules_of_parts();
+    if (one_in(8))
+        rule_of_queue();
 }
 
 /* ---- rest ---- */
@@ -727,7 +756,7 @@ static void sequences_keep_the_invariants(void **state)
     printf("# %llu requests in parts recorded, %llu refused, %llu pauses\n", (unsigned long long)asked.accepted,
            (unsigned long long)asked.refused, (unsigned long long)asked.pauses);
     if (sequences_played >= 500) {
-        assert_true(retries_played > 0 && kept_played > 0);
+        assert_true(retries_played > 0 && kept_played > 0 && queued_reasons > 0);
         assert_true(asked.accepted > 0 && asked.refused > 0 && asked.pauses > 0);
     }
 }
