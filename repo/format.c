@@ -131,7 +131,8 @@ static int no_repository(struct blobs *b, struct err *e)
         err_set(e, ERR_NO_REPO, 0, "%s contains packs of a repository, but no blob " REPOSITORY, blobs_location(b));
         if (e)
             e->sys = ENOENT;
-        err_hint(e, "restore " REPOSITORY " from a copy; where password change is disabled, each pack starts with a "
+        err_hint(e, "restore " REPOSITORY " from a copy, or from a recovery kit (repo open-key --restore); where "
+                                          "password change is disabled, each pack starts with a "
                     "copy, found by stock `kopia repository repair`");
         return -ENOENT;
     }

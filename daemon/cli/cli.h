@@ -24,6 +24,8 @@ enum verb {
     VERB_REPO_USAGE,
     VERB_REPO_SYNC,
     VERB_REPO_CHANGE_PASSWORD,
+    VERB_REPO_EXPORT_KEY,
+    VERB_REPO_OPEN_KEY,
     VERB_BACKUP,
     VERB_SNAPSHOT_LIST,
     VERB_SNAPSHOT_SHOW,
@@ -120,6 +122,7 @@ struct options {
     unsigned lines;    /* logs: 0 all */
     bool wait, full, from_timer, replaced, overwrite, new_target, delete_most, allow_incomplete, follow,
         remove_provisional;
+    bool restore_format, without_password;
     const char *node; /* of scan */
     /* bench */
     const char *device, *dir;
@@ -185,6 +188,8 @@ int cli_snapshot_expire(const struct options *o, struct err *e);
 int cli_snapshot_pin(const struct options *o, struct err *e); /* pin and unpin, by o->verb */
 int cli_snapshot_delete(const struct options *o, struct err *e);
 int cli_maintenance(const struct options *o, struct err *e);
+int cli_repo_export_key(const struct options *o, struct err *e);
+int cli_repo_open_key(const struct options *o, struct err *e);
 int cli_repo_usage(const struct options *o, struct err *e);
 int cli_repo_sync(const struct options *o, struct err *e);
 /* Neither daemon nor repository. */

@@ -77,6 +77,8 @@ static const struct {
     {VERB_DEBUG_BUNDLE, "<file>", ""},
     {VERB_IMPORT_VELERO, "<file>", ""},
     {VERB_PLUGIN_CHECK, "<file>", ""},
+    {VERB_REPO_EXPORT_KEY, "<file>", ""},
+    {VERB_REPO_OPEN_KEY, "<file>", ""},
     {VERB_BACKUP, "<file>", ""},
     {VERB_SNAPSHOT_SHOW, "@snapshots", ""},
     {VERB_SNAPSHOT_PIN, "@snapshots", ""},

@@ -54,6 +54,8 @@ static const char *const examples[VERB_COUNT] = {
     [VERB_REPO_USAGE] = R "repo usage\n",
     [VERB_REPO_SYNC] = R "repo sync-to /mnt/usb/backup\n" R "repo sync-to offsite --write-limit 20MiB --verify\n",
     [VERB_REPO_CHANGE_PASSWORD] = R "repo change-password --new-password-file /root/new.password\n",
+    [VERB_REPO_EXPORT_KEY] = R "repo export-key /root/kit.txt\n" R "repo export-key - | lpr\n",
+    [VERB_REPO_OPEN_KEY] = R "repo open-key /root/kit.txt\n" R "repo open-key /root/typed.txt --restore\n",
     [VERB_BACKUP] = R "backup /dev/vg0/db1 --compression zstd-fastest\n"
                       "  snapferry -r /srv/backup --password-file /root/pw backup d.img --as me@here:/d\n",
     [VERB_SNAPSHOT_LIST] = R "snapshot list --as snapferry@nas1:/VOLUME-ID\n",

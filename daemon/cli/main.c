@@ -58,6 +58,10 @@ static int run_verb(const struct options *o, struct err *e)
         return cli_snapshot_pin(o, e);
     case VERB_SNAPSHOT_DELETE:
         return cli_snapshot_delete(o, e);
+    case VERB_REPO_EXPORT_KEY:
+        return cli_repo_export_key(o, e);
+    case VERB_REPO_OPEN_KEY:
+        return cli_repo_open_key(o, e);
     case VERB_MAINTENANCE:
         return cli_maintenance(o, e);
     case VERB_CHECK_CONFIG:

@@ -142,6 +142,20 @@ const struct verb_info verb_table[] = {
      0,
      0,
      "change the password of the repository"},
+    {VERB_REPO_EXPORT_KEY,
+     FORM_REPO,
+     {"repo", "export-key"},
+     "FILE",
+     1,
+     1,
+     "write a recovery kit to be printed: what opens the repository again, also without its format blob"},
+    {VERB_REPO_OPEN_KEY,
+     FORM_REPO,
+     {"repo", "open-key"},
+     "FILE",
+     1,
+     1,
+     "check a recovery kit, and that it opens the repository; restore the format blob from it"},
     {VERB_BACKUP, FORM_REPO, {"backup", NULL}, "SOURCE", 1, 1, "back up a block device or image file"},
     {VERB_SNAPSHOT_LIST, FORM_REPO, {"snapshot", "list"}, "", 0, 0, "list the snapshots"},
     {VERB_SNAPSHOT_SHOW, FORM_REPO, {"snapshot", "show"}, "SNAPSHOT", 1, 1, "show a snapshot in detail"},
@@ -185,7 +199,8 @@ _Static_assert(VERB_COUNT <= 64, "a set of verbs is a 64-bit mask");
     (V(SNAPSHOT_LIST) | V(SNAPSHOT_SHOW) | V(LS) | V(CAT) | V(RESTORE) | V(VERIFY) | V(SNAPSHOT_EXPIRE) |              \
      V(SNAPSHOT_PIN) | V(SNAPSHOT_UNPIN) | V(SNAPSHOT_DELETE))
 #define OPENS (FINDS | V(BACKUP) | V(REPO_STATUS) | V(REPO_USAGE) | V(REPO_SYNC) | V(MAINTENANCE))
-#define WITH_REPO (OPENS | V(REPO_CREATE) | V(REPO_CHANGE_PASSWORD))
+#define KITS (V(REPO_EXPORT_KEY) | V(REPO_OPEN_KEY))
+#define WITH_REPO (OPENS | KITS | V(REPO_CREATE) | V(REPO_CHANGE_PASSWORD))
 #define ALONE (V(CHECK_CONFIG) | V(IMPORT_VELERO) | V(PLUGIN_CHECK) | V(BENCH) | V(HELP))
 #define ASKS (ALL_VERBS & ~(WITH_REPO | ALONE))
 /* They start an operation that can be waited for. */
@@ -322,6 +337,10 @@ const struct option_info option_table[] = {
     {OPT_DRY_RUN, "dry-run", NULL, PLANS | V(SNAPSHOT_DELETE) | V(MAINTENANCE) | V(ASK_MAINTENANCE) | V(REPO_SYNC),
      "change nothing"},
     {OPT_YES, "yes", NULL, DESTROYS, "do not ask for confirmation"},
+    {OPT_YES, "yes", NULL, V(REPO_EXPORT_KEY), "also print the kit, with the password, on a terminal"},
+    {OPT_WITHOUT_PASSWORD, "without-password", NULL, V(REPO_EXPORT_KEY),
+     "leave the password out: it has to be kept elsewhere"},
+    {OPT_RESTORE_FORMAT, "restore", NULL, V(REPO_OPEN_KEY), "write the format blob that the repository has lost"},
     {OPT_YES, "yes", NULL, V(REPO_CHANGE_PASSWORD), "also replace the file that has the old password"},
     {OPT_KIND, "kind", "KIND", V(PLUGIN_CHECK), "driver or mover (default: as described by the plugin)"},
     {OPT_DEVICE, "device", "PATH", V(BENCH), "also measure reads of this device or file; it is not written"},

@@ -149,6 +149,12 @@ static int set_daemon_option(struct options *o, enum option_id id, const char *n
     case OPT_OVERWRITE:
         o->overwrite = true;
         return 0;
+    case OPT_WITHOUT_PASSWORD:
+        o->without_password = true;
+        return 0;
+    case OPT_RESTORE_FORMAT:
+        o->restore_format = true;
+        return 0;
     case OPT_DELETE_MOST:
         o->delete_most = true;
         return 0;
