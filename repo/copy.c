@@ -6,6 +6,7 @@
 #include "base/bytes.h"
 #include "base/cleanup.h"
 #include "repo/format-parse.h"
+#include "repo/pack.h"
 
 #include <errno.h>
 #include <openssl/evp.h>
@@ -48,9 +49,10 @@ struct copy {
     size_t n_known, cap_known;
     struct name *indexes; /* of the original, as listed before its packs */
     size_t n_indexes, cap_indexes;
-    bool packs;      /* it has some */
-    bool complete;   /* the last run came to its end: */
-    int64_t mark_ns; /* then, by the clock of the copy's storage */
+    bool packs;                      /* it has some */
+    char changed[BLOB_NAME_MAX + 1]; /* the first blob of result->changed */
+    bool complete;                   /* the last run came to its end: */
+    int64_t mark_ns;                 /* then, by the clock of the copy's storage */
     bool has_mark;
     struct batch {
         struct name names[BATCH];
@@ -384,12 +386,42 @@ static int collect_index(const struct blob_info *i, void *arg)
     return 0;
 }
 
+static int take_entry(const struct index_entry *en, void *arg)
+{
+    (void)en;
+    (void)arg;
+    return 0;
+}
+
+/* A blob never changes: of two with other lengths one is damaged. A pack tells of itself whether it is whole; of an
+ * index a person has to find out. Negative: an error. */
+static int is_whole(struct copy *c, const char *name, uint64_t length, struct err *e)
+{
+    struct err why = ERR_INIT;
+    if (!is_pack(name))
+        return 1;
+    int rc = pack_read_local_index(c->to, repo_sealer(c->repo), name, length, take_entry, NULL, &why);
+    if (rc < 0 && why.cls != ERR_DAMAGE) {
+        *e = why;
+        return rc;
+    }
+    return rc >= 0;
+}
+
 static int want(struct walk *v, const char *name, uint64_t length)
 {
     struct copy *c = v->c;
     const struct known *k = known_find(c, name);
-    if (k && k->length == length)
+    const int whole = k && k->length != length ? is_whole(c, name, k->length, v->e) : 0;
+    if (whole < 0 || (k && k->length == length))
+        return whole;
+    if (whole) {
+        c->result->changed.n++;
+        c->result->changed.bytes += length;
+        if (!c->changed[0])
+            snprintf(c->changed, sizeof c->changed, "%s", name);
         return 0;
+    }
     if (c->o->dry_run) {
         c->result->copied.n++;
         c->result->copied.bytes += length;
@@ -424,6 +456,19 @@ static int copy_indexes(struct copy *c, struct err *e)
     return rc == 0 ? batch_copy(c, e) : rc;
 }
 
+/* What somebody has overwritten since the repository was opened. */
+static int check_format(const struct copy *c, const uint8_t *data, size_t len, struct err *e)
+{
+    const struct repo_format *f = repo_format(c->repo);
+    CLEANUP(format_outer_clear) struct format_outer now = {.doc = NULL};
+    struct err none = ERR_INIT;
+    if (format_parse_outer(&now, data, len, &none) == 0 && now.unique_id_len == f->unique_id_len &&
+        !memcmp(now.unique_id, f->unique_id, f->unique_id_len))
+        return 0;
+    return err_plain(e, ERR_DAMAGE, EBADMSG, "blob " FORMAT_BLOB " of repository %s was damaged meanwhile",
+                     blobs_location(c->from));
+}
+
 /* Written again only where it differs: after a change of the password. */
 static int copy_format(struct copy *c, const char *name, struct err *e)
 {
@@ -433,6 +478,8 @@ static int copy_format(struct copy *c, const char *name, struct err *e)
     int rc = blobs_get(c->from, name, FORMAT_MAX, &ours, &len, e);
     if (rc == -ENOENT && !strcmp(name, CONFIG_BLOB))
         return 0;
+    if (rc == 0 && !strcmp(name, FORMAT_BLOB))
+        rc = check_format(c, ours, len, e);
     if (rc < 0 || c->o->dry_run)
         return rc;
     rc = blobs_get(c->to, name, FORMAT_MAX, &theirs, &have, &none);
@@ -497,6 +544,8 @@ static int round_run(struct copy *c, struct err *e)
 {
     c->n_indexes = c->batch.n = 0;
     c->packs = false;
+    c->changed[0] = '\0';
+    c->result->changed = (struct copy_sum){0};
     c->result->present = c->result->surplus = (struct copy_sum){0};
     int rc = list_copy(c, e);
     if (rc < 0)
@@ -538,6 +587,15 @@ static int lock_copy(struct copy *c, struct err *e)
     return rc == 0 && !c->o->dry_run ? copy_lock_take(&c->lock, c->to, c->o->owner, c->o->stop, e) : rc;
 }
 
+static int changed_there(const struct copy *c, struct err *e)
+{
+    err_plain(e, ERR_DAMAGE, EBADMSG,
+              "%llu blobs of repository %s are not as they were copied, %s is the first: the copy in %s keeps its own",
+              (unsigned long long)c->result->changed.n, blobs_location(c->from), c->changed, blobs_location(c->to));
+    return err_hint(e, "verify both: if the repository is damaged, or somebody has written to it, the copy has what it "
+                       "lacks (docs/copies.md)");
+}
+
 static int rounds_run(struct copy *c, struct err *e)
 {
     int rc;
@@ -571,6 +629,8 @@ int repo_copy(struct repo *from, struct blobs *to, const struct copy_opts *o, st
     int rc = lock_copy(c, e);
     if (rc == 0)
         rc = rounds_run(c, e);
+    if (rc == 0 && ret->changed.n)
+        rc = changed_there(c, e);
     copy_lock_free(c->lock);
     free(c->known);
     free(c->indexes);

@@ -38,17 +38,20 @@ struct copy_result {
     struct copy_sum present; /* were there */
     struct copy_sum surplus; /* of the copy, that the original does not have any more; with `deleted` */
     struct copy_sum deleted;
-    struct copy_sum held; /* were to be deleted, and are more than half of the copy */
-    struct copy_sum lost; /* likewise, packs that the index of the original refers to: it has lost them */
-    unsigned rounds;      /* more than 1: blobs vanished meanwhile */
+    struct copy_sum held;    /* were to be deleted, and are more than half of the copy */
+    struct copy_sum lost;    /* likewise, packs that the index of the original refers to: it has lost them */
+    struct copy_sum changed; /* have another length in the original than in the copy, where they are whole: kept */
+    unsigned rounds;         /* more than 1: blobs vanished meanwhile */
 };
 
 /*
  * Brings the copy up to date. NULL for `to` with dry_run: there is none yet. Refused: ERR_FORMAT for a repository
  * without epochs (indexes that were replaced there would count again in the copy); ERR_EXISTS where `to` has blobs and
  * is no copy of this repository, or something else has written to it since the last run (it has diverged). ERR_BUSY:
- * blobs vanished in each of five rounds, or another process writes to the copy. ERR_INTERRUPTED: stopped; the next run
- * goes on from there. Memory: 40 bytes for each blob of the copy, and a buffer of 4 MiB for each blob that is copied.
+ * blobs vanished in each of five rounds, or another process writes to the copy. ERR_DAMAGE, when
+ * all else is done: blobs were changed in the original, which no client does; the copy keeps its own. ERR_INTERRUPTED:
+ * stopped; the next run goes on from there. Memory: 40 bytes for each blob of the copy, and a buffer of 4 MiB for each
+ * blob that is copied.
  */
 int repo_copy(struct repo *from, struct blobs *to, const struct copy_opts *o, struct copy_result *ret, struct err *e);
 

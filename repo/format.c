@@ -132,7 +132,7 @@ static int no_repository(struct blobs *b, struct err *e)
         if (e)
             e->sys = ENOENT;
         err_hint(e, "restore " REPOSITORY " from a copy, or from a recovery kit (repo open-key --restore); where "
-                                          "password change is disabled, each pack starts with a "
+                    "password change is disabled, each pack starts with a "
                     "copy, found by stock `kopia repository repair`");
         return -ENOENT;
     }

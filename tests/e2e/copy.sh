@@ -41,6 +41,24 @@ pack=$(packs "$C" | head -n 1)
 truncate -s 1000 "$pack"
 same "a cut one is copied again" "$(sync "$C" | jq .copied.count)" 1
 check "and is whole" sf "$C" verify --quiet
+# What somebody has overwritten in the original does not replace what the copy has, whatever its length.
+cp -a "$R" "$WORK/kept"
+changed=$(packs "$R" | head -n 1)
+random_file "$changed" 4000 9
+expect "a pack that was overwritten in the original" 15 'are not as they were copied.*keeps its own' -- \
+    sf "$R" repo sync-to "$C"
+check "the copy is whole" sf "$C" verify --quiet
+rm -rf "$R" && cp -a "$WORK/kept" "$R"
+find "$R/p" "$R/q" "$R/x" -name '*.f' | while read -r f; do random_file "$f" $((RANDOM + 100)) 7; done
+expect "all of them, and indexes" 15 . -- sf "$R" repo sync-to "$C"
+for f in "$R"/kopia.*; do random_file "$f" 500 8; done
+expect "and the format" 15 . -- sf "$R" repo sync-to "$C"
+check "the copy is whole, still" sf "$C" verify --quiet
+rm -f "$WORK/out"
+sf "$C" restore latest "$WORK/out" --as t@h:/b --quiet
+check "and all comes back from it" cmp "$WORK/b" "$WORK/out"
+rm -rf "$R" && mv "$WORK/kept" "$R"
+check "nothing is left to do with the original as it was" sf "$R" repo sync-to "$C" --quiet
 cp -a "$R" "$WORK/kept"
 packs "$R" | xargs rm
 out=$(sync "$C")
