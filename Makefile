@@ -306,8 +306,8 @@ check-asan:
 	+@$(MAKE) --no-print-directory BUILD=$(BUILD)-asan SAN=address,undefined OPT=-O1 run-sanitized \
 	    T='$(patsubst $(BUILD)/%,$(BUILD)-asan/%,$(ASAN_TESTS))'
 
-TSAN_TESTS := pool hash reader reader_faults target blob item indexset repo repo_deaths backup backup_faults \
-              parser step fetch_ahead records_commit records_faults records_recovery
+TSAN_TESTS := pool hash reader reader_faults target nbd nbd_target blob item indexset repo repo_deaths backup \
+              backup_faults parser step fetch_ahead records_commit records_faults records_recovery
 check-tsan:
 	+@$(MAKE) --no-print-directory BUILD=$(BUILD)-tsan SAN=thread OPT=-O1 run-sanitized \
 	    T='$(TSAN_TESTS:%=$(BUILD)-tsan/tests/unit/test_%)'

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "io/nbd-lib.h"
 
-#include <dlfcn.h>
+#include "base/library.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -13,19 +14,10 @@ static char missing[256];
 
 static void lib_load(void)
 {
-    void *so = dlopen("libnbd.so.0", RTLD_NOW | RTLD_LOCAL);
-    if (!so) {
-        snprintf(missing, sizeof missing, "%.250s", dlerror());
-        return;
-    }
-    loaded = true;
-#define NBD_LOAD(f)                                                                                                    \
-    if (!(lib.f = (__typeof__(lib.f))dlsym(so, "nbd_" #f))) {                                                          \
-        snprintf(missing, sizeof missing, "libnbd has no nbd_" #f);                                                    \
-        loaded = false;                                                                                                \
-    }
-    NBD_FUNCTIONS(NBD_LOAD)
-#undef NBD_LOAD
+#define NBD_SYMBOL(f) {"nbd_" #f, offsetof(struct nbd_lib, f)},
+    static const struct library_symbol symbols[] = {NBD_FUNCTIONS(NBD_SYMBOL)};
+#undef NBD_SYMBOL
+    loaded = library_load("libnbd.so.0", symbols, sizeof symbols / sizeof *symbols, &lib, missing);
 }
 
 const struct nbd_lib *nbd_lib(struct err *e)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "repo/curl-lib.h"
 
-#include <dlfcn.h>
+#include "base/library.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -13,18 +14,11 @@ static char missing[256];
 
 static void lib_load(void)
 {
-    void *so = dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL);
-    if (!so) {
-        snprintf(missing, sizeof missing, "%.250s", dlerror());
+#define CURL_SYMBOL(f) {"curl_" #f, offsetof(struct curl_lib, f)},
+    static const struct library_symbol symbols[] = {CURL_FUNCTIONS(CURL_SYMBOL)};
+#undef CURL_SYMBOL
+    if (!library_load("libcurl.so.4", symbols, sizeof symbols / sizeof *symbols, &lib, missing))
         return;
-    }
-#define CURL_LOAD(f)                                                                                                   \
-    if (!(lib.f = (__typeof__(lib.f))dlsym(so, "curl_" #f))) {                                                         \
-        snprintf(missing, sizeof missing, "libcurl has no curl_" #f);                                                  \
-        return;                                                                                                        \
-    }
-    CURL_FUNCTIONS(CURL_LOAD)
-#undef CURL_LOAD
     const CURLcode rc = lib.global_init(CURL_GLOBAL_DEFAULT);
     if (rc == CURLE_OK)
         loaded = true;

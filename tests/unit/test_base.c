@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "base/json-text.h"
+#include "base/library.h"
 #include "base/time.h"
 #include "tests/unit/test.h"
 
@@ -111,6 +112,23 @@ static void documents_have_the_text_of_the_library(void **state)
     assert_null(json_text(NULL, NULL));
 }
 
+/* What is missing is named: the library, or a function that an older one has not. */
+static void libraries_are_loaded(void **state)
+{
+    (void)state;
+    struct {
+        double (*cosine)(double), (*none)(double);
+    } table = {NULL, NULL};
+    const struct library_symbol symbols[] = {{"cos", 0}, {"cos_of_a_later_version", sizeof table.cosine}};
+    char why[256];
+    assert_true(library_load("libm.so.6", symbols, 1, &table, why));
+    assert_true(table.cosine(0) == 1);
+    assert_false(library_load("libm.so.6", symbols, 2, &table, why));
+    assert_string_equal(why, "libm.so.6 has no cos_of_a_later_version");
+    assert_false(library_load("libnone-of-this-name.so.9", symbols, 1, &table, why));
+    assert_non_null(strstr(why, "libnone-of-this-name.so.9"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -120,6 +138,7 @@ int main(void)
         cmocka_unit_test(recipes_match_their_published_start),
         cmocka_unit_test(times),
         cmocka_unit_test(documents_have_the_text_of_the_library),
+        cmocka_unit_test(libraries_are_loaded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
