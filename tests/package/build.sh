@@ -10,6 +10,9 @@ fi
 version=$(sed -n 's/^VERSION := //p' "$root/Makefile")
 same "the changelog has the version of the Makefile" "$(dpkg-parsechangelog -l "$root/debian/changelog" -S Version)" \
     "$version"
+# The packages below are built of what is built already, without tests: that make knows those is asked apart.
+asked=$(make -n --no-print-directory -C "$root" -f debian/rules override_dh_auto_test | grep -m 1 '^make ')
+check "the tests of a build of the package are known" sh -c "cd '$root' && $asked -n"
 out=$(packages) || { fail "the packages are built" "$out"; finish; }
 pass "the packages are built"
 deb=$DEBS/1/snapferry_${version}_amd64.deb doc=$DEBS/1/snapferry-doc_${version}_all.deb
