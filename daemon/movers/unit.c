@@ -72,11 +72,13 @@ static void put_rights(struct unit_properties *p, const struct mover_launch *l)
         unit_put_bool(p, "RemoveIPC", true);
     }
     const char *write[4] = {NULL};
+    char copy[4200];
     size_t n = 0;
     if (l->repository_path[0])
         write[n++] = l->repository_path;
-    if (l->copy_path[0])
-        write[n++] = l->copy_path;
+    /* One that is not there, for instance not mounted, is found out by the mover, which says so. */
+    if (l->copy_path[0] && snprintf(copy, sizeof copy, "-%s", l->copy_path) < (int)sizeof copy)
+        write[n++] = copy;
     if (l->cache_dir[0])
         write[n++] = l->cache_dir;
     if (n)

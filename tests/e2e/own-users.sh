@@ -56,6 +56,19 @@ same "it reads an image that its user may not open" "$(wait_state "$A" Completed
 same "what it writes belongs to the repository's owner" "$(find "$REPO" ! -user "$MOVER_USER")" ""
 restored_same "restored" "$A" "$WORK/xfs/own/m.img" "$WORK/m.orig" repository
 check "verified" ask verify --wait --quiet
+mkdir "$WORK/copy"
+config_add 20-copy "[copy \"offsite\"]
+path = $WORK/copy"
+expect "a copy in a directory of root is a warning" 0 "user $MOVER_USER cannot write to $WORK/copy" -- \
+    "$SNAPFERRY" check-config --config-dir "$CONF"
+ask reload --wait --quiet
+expect "and cannot be made" 20 'copy.*(ermission|ead-only)' -- ask copy offsite --wait
+chown "$MOVER_USER" "$WORK/copy"
+check "in one of the movers' user it is" ask copy offsite --wait --quiet
+same "and belongs to it" "$(find "$WORK/copy" ! -user "$MOVER_USER")" ""
+check "it is whole" sf "$WORK/copy" verify --quiet
+rm "$CONF/conf.d/20-copy.ini"
+ask reload --wait --quiet
 check "deleted from the repository" ask delete "$A" --even-kept --wait --quiet
 
 # ---- plugins ----
