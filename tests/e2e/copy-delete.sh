@@ -3,6 +3,7 @@
 # delete-after of a copy: what the repository has not had for so long is deleted there, and nothing else; a repository
 # that was emptied does not empty its copy.
 . "$(dirname "$0")/../daemon-lib.sh"
+. "$(dirname "$0")/../s3-lib.sh"
 C=$WORK/copy
 keys() { config_add 70-copy "[copy \"offsite\"]
 $(printf '%s\n' "path = $C" "$@")"; ask reload --wait --quiet; }
@@ -112,6 +113,31 @@ check "it is allowed" ask copy offsite --delete-most --wait --quiet
 check "and done" [ "$(blobs "$C")" -lt $((all - n)) ]
 same "no problem is left" "$(problems)" 0
 check "the copy is what the repository is" sf "$C" verify --quiet
+# The same in S3.
+s3_service tree /usr/bin/python3 tests/tools/s3-faults.py "$WORK/tree.port" "$WORK"
+printf 'access-key = a\nsecret-key = s\n' | secret "$WORK/cloud.keys"
+rm -rf "$REPO" "$CONF/conf.d/70-copy.ini"
+cp -a "$WORK/before" "$REPO"
+C=$WORK/cloud
+config_add 71-cloud "[copy \"offsite\"]
+type = s3
+endpoint = http://127.0.0.1:$port
+bucket = bucket
+prefix = cloud/
+credentials = $WORK/cloud.keys
+delete-after = 30d"
+check "another place, in a bucket" ask reload --wait
+check "is another copy" ask copy offsite --wait --quiet
+all=$(blobs "$C")
+rm -rf "$REPO"
+cp -a "$WORK/small" "$REPO"
+check "with less in the repository" ask copy offsite --wait --quiet
+n=$(of surplusBlobs)
+age 31
+check "a month later" ask copy offsite --delete-most --wait --quiet
+same "what was missed is deleted" "$(of deletedBlobs) $(blobs "$C")" "$n $((all - n))"
+check "the copy is whole" sf "$C" verify --quiet
+same "no lock is left" "$(find "$C" -name '*copy-lock*')" ""
 stops "end"
 explain_failure
 finish
