@@ -76,4 +76,17 @@ expect "the kit has the old one" 10 'was changed after the kit was made' -- with
 rm "$R"/kopia.*
 check "if that is all there is, it opens the data with the old one" without repo open-key "$K" --restore --quiet
 check "which is whole" sf "$R" verify --quiet
+
+# In a bucket.
+. "$(dirname "$0")/../s3-lib.sh"
+through_s3
+R=$WORK/far
+check "a repository in a bucket" sf "$R" repo create --quiet
+sf "$R" backup "$WORK/a" --as t@h:/a --quiet
+check "has a kit" sf "$R" repo export-key "$WORK/k3" --quiet
+check "which names the bucket" grep -qE '^Repository +https?://.*far' "$WORK/k3"
+rm "$R"/kopia.*
+expect "its format blob is lost" 11 . -- sf "$R" snapshot list
+check "and comes back" sf "$R" repo open-key "$WORK/k3" --restore --quiet
+check "whole" sf "$R" verify --quiet
 finish
