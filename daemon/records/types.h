@@ -458,7 +458,7 @@ struct operation {
     char *job, *description;
     int64_t configured_ns; /* when it took over a changed configuration */
     char *config_kept;     /* why it did not take over a part of it */
-    bool debug, rebuilt, degraded, queue_counted, cancel;
+    bool debug, rebuilt, degraded, queue_counted, cancel, pre_hook_done, post_hook_done;
     int64_t state_since_ns, started_ns, ended_ns, completed_ns;
     struct op_spent spent_ms;
     int64_t cancel_ns, cancel_deadline_ns;
@@ -501,16 +501,15 @@ struct operation {
     struct mover_result result; /* what it left, or what a plugin's retention or verification has done so far */
     /* releasing */
     bool undone, releasing;
+    bool lost; /* its snapshot is no longer in the repository */
     int64_t cleanup_tries;
     char *cleanup_error;
-    bool lost; /* its snapshot is no longer in the repository */
     /* another process than its mover has found the snapshot, and it is what was asked for; what it found instead */
     int64_t verified_ns;
     char *unverified;
     /* since when it is known that the repository does not have what was backed up, and why; 0: it is not known */
     int64_t gone_ns;
     char *gone_why;
-    bool pre_hook_done, post_hook_done;
     char *retry_of; /* operation that failed, whose native snapshot this one moves (RS-03) */
     /* restore */
     char *of, *why, *target_name, *snapshot, *stored_id;
