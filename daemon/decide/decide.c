@@ -364,6 +364,7 @@ static void decide_rows(struct decide *d, unsigned n)
     n = events <= n / 2 ? n - events : n / 2; /* many events do not keep rows from being looked at */
     board_mark_due(d->board, d->world.now_ns);
     queue_mark_next(d);
+    struct board_usage used = board_usage(d->board, "");
     for (unsigned looks = 0, before = 1; looks != before && looks < n && !d->plan.failed;) {
         before = looks;
         for (; looks < n && board_take(d->board, id); looks++)
@@ -376,6 +377,11 @@ static void decide_rows(struct decide *d, unsigned n)
         }
         for (; looks < n && board_take_backup(d->board, id); looks++)
             unit_of_row(d, ROW_BACKUP, id, look_at_backup);
+        /* What has become free is for those that wait: nothing else may happen for long. */
+        const struct board_usage now = board_usage(d->board, "");
+        if (now.exposed < used.exposed || now.moving < used.moving)
+            queue_mark_next(d);
+        used = now;
     }
 }
 
