@@ -205,6 +205,20 @@ check "without delays" grep -q 'safety=none: data of backups that run now' <<<"$
 check "it frees in one run" grep -qE '^Freed [1-9][0-9]*\.[0-9] MiB of' <<<"$out"
 check "all that is left is whole" sf "$R" verify --quiet
 
+# Times of files that somebody has set, later than 64 bits of nanoseconds can say: as late as can be, never long ago.
+if [ -z "${THROUGH_S3:-}" ]; then
+    cp -r "$R" "$WORK/late"
+    find "$WORK/late" -type f -name '*.f' -exec touch -d 2300-01-01 {} +
+    blobs=$(find "$WORK/late/p" -type f | wc -l)
+    if [ "$(find "$WORK/late/p" -type f -printf '%TY\n' | sort -u)" = 2300 ]; then
+        expect "files of the year 2300" 0 "" -- sf "$WORK/late" maintenance --full --node-name n1
+        same "none of them is deleted as old" "$(find "$WORK/late/p" -type f | wc -l)" "$blobs"
+        check "and all is whole" sf "$WORK/late" verify --quiet
+    else
+        skip "files of the year 2300" "this file system cannot have them"
+    fi
+fi
+
 # The owner.
 expect "taken over" 0 'belongs to snapferry-maintenance@n2 now' -- sf "$R" maintenance --take-ownership --node-name n2
 expect "runs later" 14 'less than 30 minutes ago' -- sf "$R" maintenance --full --node-name n2
