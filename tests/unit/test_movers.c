@@ -219,6 +219,21 @@ static void test_bad_jobs(void **state)
         assert_int_equal(r.ready, 0);
         assert_int_equal(r.err.cls, ERR_USAGE);
     }
+    static const struct {
+        const char *value, *says;
+    } copies[] = {
+        {"null", "copy"},
+        {"{\"path\":\"relative\"}", "absolute"},
+        {"{\"type\":\"sftp\"}", "copy.type"},
+        {"{\"type\":\"s3\",\"endpoint\":\"x\",\"bucket\":\"b\",\"ca\":1}", "copy.ca"},
+    };
+    for (size_t i = 0; i < sizeof copies / sizeof *copies; i++) {
+        json_t *j = base_job(&r, "copy-1", "copy");
+        json_object_set_new(j, "copy", json_loads(copies[i].value, JSON_DECODE_ANY, NULL));
+        run(&r, "copy-1", "copy", j, -1);
+        assert_outcome(&r, MOVER_NEVER_STARTED);
+        assert_says(&r, copies[i].says);
+    }
     /* What nobody knows is said, and does nothing. */
     json_t *j = backup_job(&r, "up-1", 2 * MIB);
     json_object_set_new(j, "colour", json_string("red"));

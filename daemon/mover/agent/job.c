@@ -382,16 +382,18 @@ static int find_kind(struct job *j, struct err *e)
 }
 
 /* Certificates have line breaks. */
-static int job_authorities(const json_t *r, const char **ret, struct err *e)
+static int job_authorities(const json_t *r, const char *place, const char **ret, struct err *e)
 {
+    char where[64];
     const json_t *v = json_object_get(r, "ca");
     *ret = json_string_value(v);
-    return v && !*ret                            ? job_refuse(e, "ca", "is not a string")
-           : v && json_string_length(v) > CA_MAX ? job_refuse(e, "ca", "is too long")
+    snprintf(where, sizeof where, "%.50s.ca", place);
+    return v && !*ret                            ? job_refuse(e, where, "is not a string")
+           : v && json_string_length(v) > CA_MAX ? job_refuse(e, where, "is too long")
                                                  : 0;
 }
 
-static int job_bucket(const json_t *r, struct job_s3 *s, struct err *e)
+static int job_bucket(const json_t *r, const char *place, struct job_s3 *s, struct err *e)
 {
     int rc = member_text(r, "endpoint", true, 255, &s->endpoint, e);
     if (rc == 0)
@@ -403,7 +405,7 @@ static int job_bucket(const json_t *r, struct job_s3 *s, struct err *e)
     if (rc == 0)
         rc = member_flag(r, "virtual_host", &s->virtual_host, e);
     if (rc == 0)
-        rc = job_authorities(r, &s->ca, e);
+        rc = job_authorities(r, place, &s->ca, e);
     if (rc == 0 && !s->prefix)
         s->prefix = "";
     if (rc == 0 && !s->region)
@@ -415,20 +417,22 @@ static int job_place_read(const json_t *o, const char *name, struct job_place *r
 {
     json_t *r;
     const char *type;
+    char where[64];
     int rc = member_object(o, name, true, &r, e);
     if (rc < 0)
         return rc;
+    snprintf(where, sizeof where, "%.50s.type", name);
     rc = member_text(r, "type", false, 31, &type, e);
     ret->remote = rc == 0 && type && !strcmp(type, "s3");
     if (rc == 0 && type && !ret->remote && strcmp(type, "filesystem") != 0)
-        rc = job_refuse(e, "type", "is neither \"filesystem\" nor \"s3\"");
+        rc = job_refuse(e, where, "is neither \"filesystem\" nor \"s3\"");
     if (rc == 0)
         rc = member_text(r, "name", false, 127, &ret->name, e);
     if (rc == 0 && ret->remote)
-        rc = job_bucket(r, &ret->s3, e);
+        rc = job_bucket(r, name, &ret->s3, e);
     else if (rc == 0)
         rc = member_path(r, "path", true, &ret->path, e);
-    return rc < 0 ? err_wrap(e, "%.100s", name) : 0;
+    return rc;
 }
 
 static int job_repository(struct job *j, struct err *e)
