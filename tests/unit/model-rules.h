@@ -201,8 +201,9 @@ static int rest_backup(const struct backup *b, void *arg)
         const bool there = operation_get(m.records, json_string_value(recorder), &by, NULL) == 0;
         snprintf(key, sizeof key, "%s/%s", repository, b->id);
         const json_int_t outcome = json_integer_value(json_object_get(m.recorded, key));
-        /* Decided again, and somebody has canceled the operation that was to record that: the earlier record stays. */
-        const bool given_up = there && by.state == OP_CANCELED;
+        /* Decided again, and the operation that was to record that was canceled, or failed for good: the earlier record
+         * stays, and describe says that the outcome is not recorded. */
+        const bool given_up = there && (by.state == OP_CANCELED || by.state == OP_FAILED);
         if (outcome && outcome != (json_int_t)b->outcome && !given_up)
             violated("AO-16", "%s is %s and recorded as %s", b->id, backup_state_name(b->state),
                      outcome_name((enum outcome)outcome));
