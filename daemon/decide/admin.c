@@ -184,6 +184,8 @@ static void end(struct decide *d, struct operation *op)
     if (op->outcome == OUTCOME_NONE)
         op->outcome = OUTCOME_FAILED;
     op->completed_ns = decide_now(d);
+    if (op->kind == KIND_ADMIN && !op->policy->mover[0])
+        natives_note_expired(d, op);
     count_operation_ended(d, op, op->outcome);
     if (op->kind == KIND_MAINTAIN)
         maintain_ended(d, op);

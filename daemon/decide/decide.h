@@ -676,6 +676,9 @@ void natives_removed(struct decide *d, const struct step_answer *answer);
  */
 int natives_plan_prune(struct decide *d, const char *volume_id, const struct native_rules *rules, int64_t since_ns,
                        json_t **items, json_t **check, struct native_verdict *v, struct err *e);
+/* Retention has removed these snapshots from the repository: native snapshots whose data was seen there may go without
+ * them, once the number of those that are retained allows it, and the newest is seen in the repository. */
+void natives_note_expired(struct decide *d, const struct operation *expiry);
 /* What the repository answered about the snapshots behind native snapshots. */
 void natives_note_checked(struct decide *d, const struct operation *check);
 /* Asks it by an admin operation; id gets its name. What waits to be asked goes along. `patient`: other backups that are

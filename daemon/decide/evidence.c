@@ -185,6 +185,45 @@ static void note_answer(struct decide *d, const struct operation *unproven, cons
     }
 }
 
+/* ---- what retention has removed ---- */
+
+struct expiring {
+    struct decide *d;
+    const struct operation *expiry;
+};
+
+/* By another process than the one that moved it. */
+static bool was_seen(struct decide *d, const struct native_row *n)
+{
+    CLEANUP(operation_clear) struct operation op;
+    operation_init(&op);
+    return n->verified_ns > 0 || (n->operation[0] && operation_get(d->records, n->operation, &op, NULL) == 0 &&
+                                  !strcmp(op.result.snapshot, n->snapshot) && op.verified_ns > 0);
+}
+
+static int note_expired(const struct native_row *row, void *arg)
+{
+    const struct expiring *x = arg;
+    CLEANUP(native_row_clear) struct native_row n;
+    native_row_init(&n);
+    if (row->expired || !row->moved || !row->moved_verified || !row->snapshot[0] ||
+        strcmp(row->policy->repository, x->expiry->policy->repository) != 0 ||
+        !mover_result_expired(&x->expiry->result, row->snapshot) || !was_seen(x->d, row) ||
+        native_row_read(x->d, row->id, &n) < 0)
+        return 0;
+    n.expired = true;
+    native_row_write(x->d, &n);
+    return 0;
+}
+
+void natives_note_expired(struct decide *d, const struct operation *expiry)
+{
+    struct err e = ERR_INIT;
+    struct expiring x = {.d = d, .expiry = expiry};
+    if (mover_result_has_expired(&expiry->result) && native_row_each(d->records, NULL, note_expired, &x, &e) < 0)
+        plan_fail(d, &e);
+}
+
 /* ---- in parts: how far one has come is known in memory, and its row is written once, at the end ---- */
 
 struct evidence_at {

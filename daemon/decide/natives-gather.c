@@ -121,7 +121,7 @@ static void read_row(const struct native_row *n, struct native_facts *f)
     f->moved = n->moved && n->moved_verified;
     f->failed = n->failed;
     f->snapshot_only = n->snapshot_only;
-    f->expired = n->expired;
+    f->expired = n->expired && !f->moved; /* what was seen in the repository counts until it is looked for in vain */
     f->missing = n->state == NATIVE_MISSING;
     f->removing = n->state == NATIVE_REMOVING;
     f->effective_retain = (unsigned)n->effective_retain; /* -1, not known: UINT_MAX */

@@ -20,6 +20,24 @@ static bool is_trusted(const struct native_facts *f, const struct native_row *r,
            driver_is_raw(r->driver);
 }
 
+/* What retention has removed from the repository goes only while the volume's newest data is seen there, by a mover
+ * that was started for it: the one that says what has expired may lie (RS-18). */
+static bool newer_is_safe(struct decide *d, const struct native_facts *f, size_t n, const struct native_facts *of,
+                          int64_t since_ns, json_t *check)
+{
+    const struct native_facts *newest = NULL;
+    for (size_t i = 0; i < n; i++)
+        if (f[i].moved && f[i].seq > of->seq && (!newest || f[i].seq > newest->seq))
+            newest = &f[i];
+    CLEANUP(native_row_clear) struct native_row r;
+    native_row_init(&r);
+    if (!newest || native_row_read(d, newest->alias, &r) < 0 || !r.snapshot[0])
+        return false;
+    if (r.verified_ns < since_ns)
+        jset_str(check, r.snapshot, r.id);
+    return r.verified_ns >= since_ns;
+}
+
 int natives_plan_prune(struct decide *d, const char *volume_id, const struct native_rules *rules, int64_t since_ns,
                        json_t **items, json_t **check, struct native_verdict *v, struct err *e)
 {
@@ -41,6 +59,9 @@ int natives_plan_prune(struct decide *d, const char *volume_id, const struct nat
             jset_str(*check, r.snapshot, r.id);
             continue;
         }
+        if (r.expired && r.moved && f[i].expired && r.state != NATIVE_REMOVING &&
+            !newer_is_safe(d, f, n, &f[i], since_ns, *check))
+            continue;
         /* Of one that is missing only the record goes, and only if it still is: its storage may have come back. */
         bool missing = r.state == NATIVE_MISSING;
         if (!missing && r.state != NATIVE_REMOVING) {
@@ -72,6 +93,11 @@ void natives_note_checked(struct decide *d, const struct operation *check)
             continue;
         if (found == CHECKED_READABLE) {
             n.verified_ns = decide_now(d);
+        } else if (n.expired) {
+            plan_log(d, LOG_LVL_INFO,
+                     "snapshot %s of %s has expired from the repository; its native snapshot goes, too", snapshot,
+                     n.volume->name);
+            n.moved_verified = false;
         } else {
             plan_log(d, LOG_LVL_WARNING, "snapshot %s of %s cannot replace its native snapshot, which is kept: %.300s",
                      snapshot, n.volume->name, why[0] ? why : "not readable");

@@ -130,6 +130,11 @@ enum checked mover_result_checked(const struct mover_result *r, const char *snap
 /* The same of a question by its number, where the answer has numbers. A refusal counts more than a proof. */
 enum checked mover_result_checked_number(const struct mover_result *r, int64_t number, const char **why);
 
+/* Whether a step of it has expired the snapshot ("removed"). */
+bool mover_result_expired(const struct mover_result *r, const char *snapshot);
+/* Whether it has expired any. */
+bool mover_result_has_expired(const struct mover_result *r);
+
 /* ---- the rest of a mover's result: counted when it ends, and then only passed on ---- */
 
 /* Requests to a repository, by kind; how they ended; how long they took. */

@@ -114,6 +114,32 @@ check "even if kept" ask delete "$last" --even-kept --wait --quiet
 expect "then it is gone" 16 -- ask describe "$last"
 rm -f "$WORK/xfs/last.img"
 
+# Retention in the repository that keeps fewer than snapshots-to-retain: those beyond that number go. What somebody else
+# removed there is the only copy.
+mkdir "$WORK/xfs/few"
+img=$WORK/xfs/few/few.img
+config_class few "$WORK/xfs/few" "snapshots-to-retain = 2" "changed-blocks = no" "keep-latest = 1" "keep-hourly = 0" \
+    "keep-daily = 0" "keep-weekly = 0" "keep-monthly = 0" "keep-annual = 0"
+ask reload --wait --quiet
+random_file "$img" 300000 3
+few() { ask backup "$img" --wait --json | result id; settle; }
+for i in 1 2 3 4 5; do echo "$i" | dd of="$img" bs=1 conv=notrunc status=none; few >/dev/null; done
+in_repository() { sf "$REPO" snapshot list --json | result "snapshots[] | select(.source.path == \"$img\") | .id"; }
+until_true 10 has few/few 2
+same "two stay where the repository keeps one snapshot" "$(in_repository | wc -l) $(count few/few)" "1 2"
+sed -i 's/^keep-latest = 1/keep-latest = 5/' "$CONF/conf.d/50-few.ini"
+ask reload --wait --quiet
+for i in 6 7; do echo "$i" | dd of="$img" bs=1 conv=notrunc status=none; few >/dev/null; done
+held=$(askj native list | jq -r --arg v "$img" '[.natives[] | select(.volume == $v)] | max_by(.created_ns) | .alias')
+victim=$(sql "SELECT json_extract(doc, '\$.snapshot') FROM natives WHERE id = '$held'")
+echo 8 | dd of="$img" bs=1 conv=notrunc status=none; few >/dev/null
+check "somebody removes a snapshot" sf "$REPO" snapshot delete "$victim" --quiet
+for i in 9 10; do echo "$i" | dd of="$img" bs=1 conv=notrunc status=none; few >/dev/null; done
+settle
+same "its native snapshot stays as the only copy" \
+    "$(askj native list | jq -r --arg a "$held" '.natives[] | select(.alias == $a) | .reasons')" only-copy
+same "besides the two" "$(count few/few)" 3
+
 # Nothing goes to the repository: the only copies.
 for i in 1 2 3 4; do backup only >/dev/null; done
 settle

@@ -218,11 +218,13 @@ static json_t *keep_json(const struct retention_policy *p)
     return o;
 }
 
+#define REMOVED_MAX 2000 /* ids; the native snapshots of others count as only copies */
 /* What has no room in the result is counted. */
 struct verdicts {
     struct run_context *run;
     json_t *list;
     json_int_t omitted;
+    json_t *removed; /* ids of what expires; NULL: nothing does, it is a dry run */
 };
 
 static int note_verdict(const struct expire_verdict *v, void *arg)
@@ -231,6 +233,8 @@ static int note_verdict(const struct expire_verdict *v, void *arg)
     char source[4500], start[TIME_TEXT];
     if (atomic_load(&x->run->cancel->requested))
         return -ECANCELED;
+    if (x->removed && !v->keep && json_array_size(x->removed) < REMOVED_MAX)
+        list_add(x->run, x->removed, json_string(v->id));
     if (!x->list)
         return 0;
     json_t *reasons = json_array();
@@ -275,7 +279,7 @@ static int do_expire(struct run_context *x, struct repo *r, const json_t *step, 
     const json_t *sources = json_object_get(step, "sources");
     const bool dry = json_is_true(json_object_get(step, "dry_run"));
     const bool listed = dry || json_is_true(json_object_get(step, "explain"));
-    struct verdicts verdicts = {.run = x, .list = listed ? json_array() : NULL};
+    struct verdicts verdicts = {.run = x, .list = listed ? json_array() : NULL, .removed = dry ? NULL : json_array()};
     struct expire_result sum = {0};
     int rc = 0;
     if (!sources || json_is_null(sources))
@@ -295,6 +299,9 @@ static int do_expire(struct run_context *x, struct repo *r, const json_t *step, 
         json_object_set_new(answer, "snapshots", verdicts.list);
         json_object_set_new(answer, "omitted", json_integer(verdicts.omitted));
     }
+    if (rc == 0 && json_array_size(verdicts.removed))
+        json_object_set(answer, "removed", verdicts.removed);
+    json_decref(verdicts.removed);
     json_object_set_new(answer, "dryRun", json_boolean(dry));
     json_object_set_new(answer, "sources", json_integer(sum.sources));
     json_object_set_new(answer, "kept", json_integer((json_int_t)sum.kept));
