@@ -190,6 +190,7 @@ static void note_answer(struct decide *d, const struct operation *unproven, cons
 struct expiring {
     struct decide *d;
     const struct operation *expiry;
+    const json_t *snapshots; /* that it has removed */
 };
 
 /* By another process than the one that moved it. */
@@ -208,8 +209,7 @@ static int note_expired(const struct native_row *row, void *arg)
     native_row_init(&n);
     if (row->expired || !row->moved || !row->moved_verified || !row->snapshot[0] ||
         strcmp(row->policy->repository, x->expiry->policy->repository) != 0 ||
-        !mover_result_expired(&x->expiry->result, row->snapshot) || !was_seen(x->d, row) ||
-        native_row_read(x->d, row->id, &n) < 0)
+        !json_object_get(x->snapshots, row->snapshot) || !was_seen(x->d, row) || native_row_read(x->d, row->id, &n) < 0)
         return 0;
     n.expired = true;
     native_row_write(x->d, &n);
@@ -219,8 +219,9 @@ static int note_expired(const struct native_row *row, void *arg)
 void natives_note_expired(struct decide *d, const struct operation *expiry)
 {
     struct err e = ERR_INIT;
-    struct expiring x = {.d = d, .expiry = expiry};
-    if (mover_result_has_expired(&expiry->result) && native_row_each(d->records, NULL, note_expired, &x, &e) < 0)
+    CLEANUP_JSON json_t *removed = mover_result_expired(&expiry->result);
+    struct expiring x = {.d = d, .expiry = expiry, .snapshots = removed};
+    if (removed && native_row_each(d->records, NULL, note_expired, &x, &e) < 0)
         plan_fail(d, &e);
 }
 

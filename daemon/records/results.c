@@ -217,27 +217,22 @@ enum checked mover_result_checked_number(const struct mover_result *r, int64_t n
     return found;
 }
 
-bool mover_result_expired(const struct mover_result *r, const char *snapshot)
+json_t *mover_result_expired(const struct mover_result *r)
 {
     const json_t *answer, *id;
     size_t i, k;
+    json_t *set = NULL;
     json_array_foreach(r->answers, i, answer)
     {
         json_array_foreach(jarr(answer, "removed"), k, id)
         {
-            if (json_is_string(id) && !strcmp(json_string_value(id), snapshot))
-                return true;
+            if (!set)
+                set = json_object();
+            if (json_is_string(id))
+                json_object_set_new(set, json_string_value(id), json_true());
         }
     }
-    return false;
-}
-
-bool mover_result_has_expired(const struct mover_result *r)
-{
-    const json_t *answer;
-    size_t i;
-    json_array_foreach(r->answers, i, answer) if (json_array_size(jarr(answer, "removed"))) return true;
-    return false;
+    return set;
 }
 
 /* ---- what is counted ---- */

@@ -130,10 +130,8 @@ enum checked mover_result_checked(const struct mover_result *r, const char *snap
 /* The same of a question by its number, where the answer has numbers. A refusal counts more than a proof. */
 enum checked mover_result_checked_number(const struct mover_result *r, int64_t number, const char **why);
 
-/* Whether a step of it has expired the snapshot ("removed"). */
-bool mover_result_expired(const struct mover_result *r, const char *snapshot);
-/* Whether it has expired any. */
-bool mover_result_has_expired(const struct mover_result *r);
+/* The snapshots that its steps have expired ("removed"), as members of an object of the caller's; NULL: none. */
+json_t *mover_result_expired(const struct mover_result *r);
 
 /* ---- the rest of a mover's result: counted when it ends, and then only passed on ---- */
 
