@@ -59,16 +59,18 @@ expect "a copy is not maintained" 13 'copy of another one' -- sf "$C" maintenanc
 # On request: what is new, and one at a time.
 random_file "$WORK/b" 30000000 2
 sf "$REPO" backup "$WORK/b" --as b@h:/v --quiet
-keys "on-calendar = *-*-* 04:00" "write-limit = 2M"
+keys "on-calendar = *-*-* 04:00" "write-limit = 256K" # two minutes, on a slow machine as well
 ask reload --wait --quiet
 O=$(started offsite)
+locked() { [ -n "$(find "$C" -name '*copy-lock*' -print -quit)" ]; }
+check "its mover has the copy's lock" until_true 20 locked
 PID=$(hold_mover "$O" 20)
 if [ "$PID" ]; then
     expect "the command gives way to its mover" 14 'is being written by' -- "$SNAPFERRY" --config-dir "$CONF" -r main \
         repo sync-to offsite
     expect "one is under way" 14 "under way: $O" -- ask copy offsite
     same "nothing else is affected by its limit: it has its own" "$(doc "$O" |
-        jq .details.policy.limits.write_limit)" 2097152
+        jq .details.policy.limits.write_limit)" 262144
     daemon_kill
     kill -CONT "$PID"
     starts "the daemon is killed, and started again"
