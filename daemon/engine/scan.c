@@ -164,6 +164,15 @@ static bool was_not_found(const struct operation *row, void *arg)
     return was_scanned_for(m, row) && !json_object_get(m->there, row->id);
 }
 
+/* Older ones are removed by retention, here or by another client: only of what a volume is restored from first it is
+ * said that it is missing. */
+static bool is_newest(const struct missing *m, const struct operation *row)
+{
+    const struct volume_row *v = volume_row_peek(m->engine->records, row->volume_id);
+    return !v || !v->last_good_backup[0] || !strcmp(v->last_good_backup, row->parent) ||
+           row->completed_ns >= v->last_success_ns;
+}
+
 static int look_missing(const struct operation *row, void *arg)
 {
     struct missing *m = arg;
@@ -173,14 +182,14 @@ static int look_missing(const struct operation *row, void *arg)
     struct err e = ERR_INIT;
     char why[200];
     operation_init(&op);
-    const bool lost = was_not_found(row, m);
-    if (!was_scanned_for(m, row) || (lost == row->lost && (!lost || row->gone_ns)) || operation_copy(&op, row) < 0)
+    const bool lost = was_not_found(row, m), gone = lost && is_newest(m, row);
+    if (!was_scanned_for(m, row) || (lost == row->lost && (!gone || row->gone_ns)) || operation_copy(&op, row) < 0)
         return 0;
     op.lost = lost;
     snprintf(why, sizeof why, "is no longer in repository \"%s\"", m->repository);
-    if (lost)
+    if (gone)
         operation_is_gone(&m->engine->d, &op, "a scan of the repository did not find its snapshot");
-    else
+    else if (!lost)
         operation_is_back(&m->engine->d, &op);
     if (operation_save(m->engine->records, &op, &e) < 0) {
         log_warning("%s: %s", op.id, e.msg);

@@ -329,6 +329,13 @@ same "in --json, too" "$(doc "$G" | jq -c '[.gone, (.gone_ns > 0), .gone_why, .o
 same "it is not the last good one" "$(last_good)" "$real"
 manifests add <<<"$(jq -c 'del(.id)' <<<"$snap")"
 ask scan main --quiet
+# An older one that is gone may have expired.
+older=$(manifests list snapshot | jq -c --arg b "$real" 'select(.data.tags["tag:backup"] == $b)')
+check "an older one is removed" manifests remove "$(jq -r .id <<<"$older")"
+expect "a scan misses it, too" 0 "recorded snapshots are missing" -- ask scan main
+same "which may be retention's work" "$(doc "$real" | jq -c '[.gone, .gone_ns]')" '[null,null]'
+manifests add <<<"$(jq -c 'del(.id)' <<<"$older")"
+ask scan main --quiet
 same "where it is found again nothing is said" "$(doc "$G" | jq -c '[.gone, .gone_ns]')" '[null,null]'
 same "and it is the last good one" "$(last_good)" "$G"
 snap=$(manifests list snapshot | jq -c --arg b "$G" 'select(.data.tags["tag:backup"] == $b)')
