@@ -176,14 +176,43 @@ enum log_level log_least(void)
     return (enum log_level)least;
 }
 
+/* How many bytes at s make a terminal act, or reorder what a person reads: control characters, also those above U+007F,
+ * and marks of direction and of lines. Names of volumes are anybody's. */
+static size_t acting(const unsigned char *s)
+{
+    if ((*s < 0x20 && *s != '\t') || *s == 0x7f)
+        return *s ? 1 : 0;
+    if ((s[0] == 0xc2 && s[1] >= 0x80 && s[1] < 0xa0) || (s[0] == 0xd8 && s[1] == 0x9c))
+        return 2;
+    if (s[0] != 0xe2 || (s[1] != 0x80 && s[1] != 0x81))
+        return 0;
+    const bool mark =
+        s[1] == 0x80 ? s[2] == 0x8e || s[2] == 0x8f || (s[2] >= 0xa8 && s[2] <= 0xae) : s[2] >= 0xa6 && s[2] <= 0xa9;
+    return mark ? 3 : 0;
+}
+
+static void escape(const char *line, char *out, size_t cap)
+{
+    size_t n = 0;
+    for (const unsigned char *s = (const unsigned char *)line; *s && n + 13 < cap;) {
+        size_t k = acting(s);
+        if (!k)
+            out[n++] = (char)*s++;
+        for (; k > 0; k--)
+            n += (size_t)snprintf(out + n, 5, "\\x%02x", *s++);
+    }
+    out[n] = '\0';
+}
+
 void log_line(enum log_level lvl, const char *fmt, ...)
 {
     if (!sink)
         return;
-    char line[1536];
+    char line[1536], escaped[2048];
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(line, sizeof line, fmt, ap);
     va_end(ap);
-    sink(lvl, line, sink_arg);
+    escape(line, escaped, sizeof escaped);
+    sink(lvl, escaped, sink_arg);
 }

@@ -83,6 +83,7 @@ typedef void log_fn(enum log_level lvl, const char *line, void *arg);
 void log_to(log_fn *fn, void *arg);
 /* The current target, for a caller that replaces it temporarily. */
 void log_sink(log_fn **fn, void **arg);
+/* Characters that make a terminal act are written as \xNN, byte by byte: what is logged has names in it. */
 void log_line(enum log_level lvl, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 #define log_debug(...) log_line(LOG_LVL_DEBUG, __VA_ARGS__)
 #define log_info(...) log_line(LOG_LVL_INFO, __VA_ARGS__)

@@ -73,10 +73,11 @@ static int write_failed(const struct dir_store *d, const char *what, const char 
     int rc = err_set(e, ERR_GENERIC, sys, "cannot %s %s in repository %s", what, name, d->base.location);
     switch (sys) {
     case ENOSPC:
-        err_hint(e,
-                 "free space on the file system of %s, or keep less (keep-*) and run `kopia maintenance run` of a "
-                 "stock client",
-                 d->base.location);
+        err_hint(
+            e,
+            "free space on the file system of %s, or keep less (keep-*): maintenance gives back the space of deleted "
+            "snapshots, some hours later",
+            d->base.location);
         break;
     case EDQUOT:
         err_hint(e, "raise the quota of the owner of %s", d->base.location);

@@ -129,16 +129,34 @@ static void libraries_are_loaded(void **state)
     assert_non_null(strstr(why, "libnone-of-this-name.so.9"));
 }
 
+static char logged[4096];
+static void note_line(enum log_level lvl, const char *line, void *arg)
+{
+    (void)lvl;
+    (void)arg;
+    snprintf(logged, sizeof logged, "%s", line);
+}
+
+/* Issue 13, 19: a name in the log acts on no terminal, makes no line of its own, and reads as it is. */
+static void log_lines_act_on_no_terminal(void **state)
+{
+    (void)state;
+    log_to(note_line, NULL);
+    log_info("%s", "a\x1b[31m\x7f\nb\tc \xc2\x9b"
+                   "1m \xe2\x80\xae"
+                   "d \xe2\x81\xa6 \xd8\x9c \xc3\xa4\xe2\x82\xac\xc2\xa0");
+    log_to(NULL, NULL);
+    assert_string_equal(logged, "a\\x1b[31m\\x7f\\x0ab\tc \\xc2\\x9b1m \\xe2\\x80\\xaed \\xe2\\x81\\xa6 \\xd8\\x9c "
+                                "\xc3\xa4\xe2\x82\xac\xc2\xa0");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(errors_carry_class_errno_and_words),
-        cmocka_unit_test(integers_keep_their_byte_order),
-        cmocka_unit_test(hex_round_trips_and_refuses),
-        cmocka_unit_test(recipes_match_their_published_start),
-        cmocka_unit_test(times),
-        cmocka_unit_test(documents_have_the_text_of_the_library),
-        cmocka_unit_test(libraries_are_loaded),
+        cmocka_unit_test(errors_carry_class_errno_and_words),     cmocka_unit_test(log_lines_act_on_no_terminal),
+        cmocka_unit_test(integers_keep_their_byte_order),         cmocka_unit_test(hex_round_trips_and_refuses),
+        cmocka_unit_test(recipes_match_their_published_start),    cmocka_unit_test(times),
+        cmocka_unit_test(documents_have_the_text_of_the_library), cmocka_unit_test(libraries_are_loaded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
