@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <search.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,15 +67,17 @@ static int counter_new(struct records *r, const char *name, const char *labels, 
     return 0;
 }
 
-int records_counter_find(struct records *r, const char *name, const char *labels, struct counter **ret, struct err *e)
+struct counter *records_counter_known(const struct records *r, const char *name, const char *labels)
 {
     const struct counter key = {.name = (char *)(uintptr_t)name, .labels = (char *)(uintptr_t)labels};
     void **node = tfind(&key, &r->counter_tree, counter_order);
-    if (node) {
-        *ret = *node;
-        return 0;
-    }
-    return counter_new(r, name, labels, ret, e);
+    return node ? *node : NULL;
+}
+
+int records_counter_find(struct records *r, const char *name, const char *labels, struct counter **ret, struct err *e)
+{
+    *ret = records_counter_known(r, name, labels);
+    return *ret ? 0 : counter_new(r, name, labels, ret, e);
 }
 
 int records_counters_load(struct records *r, struct err *e)
@@ -170,6 +173,15 @@ void records_counters_ended(struct records *r, struct counted_list *l, bool writ
     *l = (struct counted_list){NULL, 0};
 }
 
+double records_bucket_value(const struct counter *c, char name[RECORDS_BUCKET_NAME])
+{
+    double v = 0;
+    snprintf(name, RECORDS_BUCKET_NAME, "%s_bucket", c->histogram->name);
+    for (size_t i = 0; i <= c->bucket; i++)
+        v += c->histogram->buckets[i]->value;
+    return v;
+}
+
 char *records_labels_text(const json_t *labels)
 {
     return labels ? json_dumps(labels, JSON_COMPACT | JSON_SORT_KEYS) : strdup("{}");
@@ -178,9 +190,7 @@ char *records_labels_text(const json_t *labels)
 bool records_counter_get(struct records *r, const char *name, const json_t *labels, double *value)
 {
     char *text = records_labels_text(labels);
-    const struct counter key = {.name = (char *)(uintptr_t)name, .labels = text};
-    void **node = text ? tfind(&key, &r->counter_tree, counter_order) : NULL;
-    const struct counter *c = node ? *node : NULL;
+    const struct counter *c = text ? records_counter_known(r, name, text) : NULL;
     free(text);
     if (!c || c->gone)
         return false;

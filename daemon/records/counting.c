@@ -9,14 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-int records_flush(struct records *r, struct err *e)
-{
-    int rc = records_refuse_read_only(r, e);
-    if (rc < 0 || r->depth > 0 || !r->counters_dirty || (rc = records_tx_begin(r, e)) < 0)
-        return rc;
-    return records_tx_end(r, 0, e);
-}
-
 /* Before it changes. */
 static int counter_remember(struct records *r, struct counter *c, struct err *e)
 {
@@ -129,23 +121,26 @@ int records_counter_set(struct records *r, const char *name, const json_t *label
     return counter_change(r, name, labels, value, false, e);
 }
 
+int records_counter_forget(struct records *r, struct counter *c, struct err *e)
+{
+    int rc = r->counters_apart ? 0 : counter_remember(r, c, e);
+    if (rc < 0)
+        return rc;
+    if (r->counters_apart)
+        remove_apart(r, c);
+    c->value = 0;
+    c->gone = c->dirty = r->counters_dirty = true;
+    c->held = c->in_doubt = false;
+    return 0;
+}
+
 int records_counter_remove(struct records *r, const char *name, const json_t *labels, struct err *e)
 {
     CLEANUP_FREE char *text = records_labels_text(labels);
-    int rc = text ? 0 : err_nomem(e);
-    for (size_t i = 0; rc == 0 && i < r->counter_n; i++) {
-        struct counter *c = r->counters[i];
-        if (!c->gone && !strcmp(c->name, name) && !strcmp(c->labels, text)) {
-            if (r->counters_apart)
-                remove_apart(r, c);
-            else if ((rc = counter_remember(r, c, e)) < 0)
-                break;
-            c->value = 0;
-            c->gone = c->dirty = r->counters_dirty = true;
-            c->held = c->in_doubt = false;
-        }
-    }
-    return rc;
+    struct counter *c = text ? records_counter_known(r, name, text) : NULL;
+    if (!text)
+        return err_nomem(e);
+    return c && !c->gone ? records_counter_forget(r, c, e) : 0;
 }
 
 void records_counters_hold(struct records *r)
@@ -181,7 +176,9 @@ int records_counters(struct records *r, counter_fn *fn, void *arg, struct err *e
             if (!(labels = json_object()))
                 return err_nomem(e);
         }
-        int rc = fn(c->name, labels, c->value, arg);
+        char bucket[RECORDS_BUCKET_NAME];
+        const double value = c->histogram ? records_bucket_value(c, bucket) : c->value;
+        int rc = fn(c->histogram ? bucket : c->name, labels, value, arg);
         json_decref(labels);
         if (rc)
             return rc;

@@ -308,6 +308,8 @@ static int load(struct records *r, struct found *f, struct err *e)
 {
     struct err why = ERR_INIT;
     int rc = records_load(r, &why);
+    if (rc >= 0)
+        rc = records_histograms_load(r, &why);
     if (rc < 0 && r->noted.corrupt) {
         set_damaged(f, why.msg);
         return 0;

@@ -94,11 +94,16 @@ struct counter {
     char *labels;       /* canonical JSON text */
     double value, undo; /* undo: what it was before the hold */
     bool dirty, held, gone;
-    bool kept;                    /* it is, or is about to be, on disk */
-    bool in_doubt, undo_in_doubt; /* value, undo: a commit under way may take something off again */
+    bool kept;                         /* it is, or is about to be, on disk */
+    bool in_doubt, undo_in_doubt;      /* value, undo: a commit under way may take something off again */
+    const struct histogram *histogram; /* whose bucket it is, NULL: of none */
+    size_t bucket;
 };
 
-/* The counters of a histogram, found once. */
+/*
+ * The counters of a histogram, found once. Each bucket counts what lies between the bound below and its own, under the
+ * name NAME_in: a value changes one of them. They are added up when they are read, as NAME_bucket.
+ */
 struct histogram {
     char *name, *labels;
     size_t n; /* bounds */
@@ -264,6 +269,9 @@ int records_schema_index(sqlite3 *db, const char *path, struct err *e);
 /* ---- counters.c ---- */
 
 int records_counters_load(struct records *r, struct err *e);
+/* What a bucket shows: all values that are not above its bound, and under which name. */
+#define RECORDS_BUCKET_NAME 160
+double records_bucket_value(const struct counter *c, char name[RECORDS_BUCKET_NAME]);
 /* What waits to be written (all: everything there is), for a commit. Until that has ended it is in doubt. */
 int records_counters_take(struct records *r, bool all, struct counted_list *ret, struct err *e);
 int records_counters_write(struct connection *c, const struct counted_list *l, struct err *e);
@@ -276,10 +284,19 @@ void records_counters_savepoint(struct records *r);
 void records_counters_savepoint_end(struct records *r, bool undo);
 /* Makes it if there is none. */
 int records_counter_find(struct records *r, const char *name, const char *labels, struct counter **ret, struct err *e);
+/* NULL: it was never counted. One that was removed is known still (gone). */
+struct counter *records_counter_known(const struct records *r, const char *name, const char *labels);
+/* As records_counter_remove(). */
+int records_counter_forget(struct records *r, struct counter *c, struct err *e);
 /* Adds to one, or sets it. */
 int records_counter_change(struct records *r, struct counter *c, double v, bool add, struct err *e);
 /* Malloc()ed canonical text of labels, NULL for no memory. */
 char *records_labels_text(const json_t *labels);
+
+/* ---- histogram.c ---- */
+
+/* After the counters: which of them are buckets of one. */
+int records_histograms_load(struct records *r, struct err *e);
 
 /* ---- load.c ---- */
 
@@ -361,7 +378,7 @@ uint64_t records_next_seq(struct records *r);
  */
 int records_fetch(struct records *r, enum row_kind k, sqlite3_stmt *st, struct version **ret, struct err *e);
 
-/* ---- counting.c ---- */
+/* ---- transactions.c ---- */
 
 /* Writes counters that wait now. */
 int records_flush(struct records *r, struct err *e);

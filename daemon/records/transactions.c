@@ -73,6 +73,14 @@ int records_begin(struct records *r, struct err *e)
     return rc < 0 ? rc : records_tx_begin(r, e);
 }
 
+int records_flush(struct records *r, struct err *e)
+{
+    int rc = records_refuse_read_only(r, e);
+    if (rc < 0 || r->depth > 0 || !r->counters_dirty || (rc = records_tx_begin(r, e)) < 0)
+        return rc;
+    return records_tx_end(r, 0, e);
+}
+
 static int refuse_none(struct err *e)
 {
     return err_set(e, ERR_GENERIC, EINVAL, "there is no transaction of the records to commit");

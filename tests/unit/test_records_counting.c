@@ -147,6 +147,55 @@ static void distributions_are_cumulative(void **state)
     assert_null(json_object_get(labels, "le")); /* the caller's labels are left alone */
     r = reopen(r);
     assert_true(value(r, "d_count", NULL) == 15);
+    assert_true(value(r, "d_bucket", "1") == 5 && value(r, "d_bucket", "+Inf") == 15);
+    assert_ok(records_histogram_observe(r, "d", labels, bounds, 3, 0.5, &e), &e);
+    assert_true(value(r, "d_bucket", "0.001") == 3 && value(r, "d_bucket", "1") == 6);
+    assert_true(value(r, "d_bucket", "60") == 10 && value(r, "d_bucket", "+Inf") == 16);
+    done(r);
+}
+
+/* A value changes its bucket, the sum and the count, however many bounds there are. */
+static void a_value_writes_three_counters(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    struct records *r = fresh();
+    assert_ok(records_histogram_observe(r, "d", NULL, histogram_bounds, HISTOGRAM_BOUNDS, 2, &e), &e);
+    assert_ok(records_flush(r, &e), &e);
+    const int before = sqlite3_total_changes(r->writer.db);
+    assert_ok(records_histogram_observe(r, "d", NULL, histogram_bounds, HISTOGRAM_BOUNDS, 2, &e), &e);
+    assert_ok(records_flush(r, &e), &e);
+    assert_int_equal(sqlite3_total_changes(r->writer.db) - before, 3);
+    done(r);
+}
+
+/* What earlier versions wrote: each bucket with all that is below it. */
+static void distributions_of_earlier_versions_go_on(void **state)
+{
+    (void)state;
+    static const double bounds[] = {1, 60};
+    static const char *const le[] = {"1", "60", "+Inf"};
+    struct err e = ERR_INIT;
+    struct records *r = fresh();
+    CLEANUP_JSON json_t *labels = json_pack("{s:s}", "stage", "read");
+    for (int i = 0; i < 3; i++) {
+        CLEANUP_JSON json_t *own = json_pack("{s:s,s:s}", "stage", "read", "le", le[i]);
+        assert_ok(records_counter_add(r, "d_bucket", own, 2 * i + 1, &e), &e);
+    }
+    assert_ok(records_counter_add(r, "d_count", labels, 5, &e), &e);
+    r = reopen(r);
+    assert_true(value(r, "d_bucket", "60") == 3 && value(r, "d_bucket", "+Inf") == 5);
+    records_counters_hold(r);
+    assert_ok(records_histogram_observe(r, "d", labels, bounds, 2, 2, &e), &e);
+    assert_true(value(r, "d_bucket", "1") == 1 && value(r, "d_bucket", "60") == 4 && value(r, "d_bucket", "+Inf") == 6);
+    records_counters_settle(r); /* it was not recorded: what was there before stays */
+    assert_true(value(r, "d_bucket", "1") == 1 && value(r, "d_bucket", "60") == 3 && value(r, "d_bucket", "+Inf") == 5);
+    assert_ok(records_histogram_observe(r, "d", labels, bounds, 2, 0, &e), &e);
+    assert_ok(records_flush(r, &e), &e);
+    assert_true(on_disk(r, "d_bucket") == 0 && on_disk(r, "d_in") == 6);
+    r = reopen(r);
+    assert_true(value(r, "d_bucket", "1") == 2 && value(r, "d_bucket", "60") == 4 && value(r, "d_bucket", "+Inf") == 6);
+    assert_true(value(r, "d_count", NULL) == 6);
     done(r);
 }
 
@@ -320,6 +369,8 @@ int main(void)
         cmocka_unit_test(holds_nest),
         cmocka_unit_test(set_and_remove),
         cmocka_unit_test(distributions_are_cumulative),
+        cmocka_unit_test(a_value_writes_three_counters),
+        cmocka_unit_test(distributions_of_earlier_versions_go_on),
         cmocka_unit_test(each_change_is_reported_when_it_is_made),
         cmocka_unit_test(what_is_undone_is_reported),
         cmocka_unit_test(a_replaced_row_that_comes_back_is_reported),
