@@ -361,6 +361,12 @@ demo:
 	+@$(MAKE) --no-print-directory -s $(PARALLEL) all $(BUILD)/tests/tools/age_repository
 	@SNAPFERRY=$(BUILD)/snapferry tests/demo.sh
 
+.PHONY: demo-s3
+demo-s3:
+	@tests/deps.sh
+	+@$(MAKE) --no-print-directory -s $(PARALLEL) all
+	@SNAPFERRY=$(BUILD)/snapferry tests/demo-s3.sh
+
 # Man pages are written in POD.
 MAN := $(patsubst docs/man/%.pod,$(BUILD)/man/%,$(wildcard docs/man/*.pod))
 .PHONY: man
@@ -424,6 +430,7 @@ Build
   make install            PREFIX=/usr/local DESTDIR= UNITDIR=/lib/systemd/system SYSCONFDIR=/etc
   make clean              removes the output
   make demo               installs what is needed, builds, and shows the main job on a real block device
+  make demo-s3            likewise: two nodes and one bucket, a node lost and rebuilt, maintenance; SIZE=64 (MiB)
 
 Test
   make check              the short tests, in two minutes: unit tests, fuzz replays, golden output of the command, one

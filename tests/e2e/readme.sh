@@ -13,7 +13,7 @@ same "and each is there" "$(sort <<<"$names" | tr '\n' ' ')" "$(tr ' ' '\n' <<<"
 # Other fences: the two make targets at the top and the configuration.
 same "other blocks are known, too" "$(grep -E '^```.' $PAGE | grep -vE '^```sh ' | sort | tr '\n' ' ')" \
     '```ini conf.d/50-local.ini '
-for t in demo test deb help deps; do
+for t in demo demo-s3 test deb help deps; do
     check "make $t is a target" grep -qE "^(\.PHONY:.* )?$t( |:)" Makefile
 done
 need_root "the README's first hour"
