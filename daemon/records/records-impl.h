@@ -364,6 +364,8 @@ void records_beside(struct records *r, beside_fn *work, void *arg);
 
 /* ---- transactions.c ---- */
 
+/* Writes counters that wait now. */
+int records_flush(struct records *r, struct err *e);
 /* First thing in every public call: recovers from damage met before. */
 int records_ready(struct records *r, struct err *e);
 /* begin and commit without the check for a read-only view. records_tx_end() commits if rc >= 0: returns rc or the
@@ -377,11 +379,6 @@ uint64_t records_next_seq(struct records *r);
 /* The row of a bound statement; one that cannot be used is set aside (-EBADMSG). -ENOENT without words: there is none.
  */
 int records_fetch(struct records *r, enum row_kind k, sqlite3_stmt *st, struct version **ret, struct err *e);
-
-/* ---- transactions.c ---- */
-
-/* Writes counters that wait now. */
-int records_flush(struct records *r, struct err *e);
 
 /* ---- lock.c ---- */
 int records_lock(struct records *r, struct err *e);
