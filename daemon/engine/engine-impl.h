@@ -296,6 +296,11 @@ void complaints_take(struct engine *g, const json_t *checked);
 
 /* Looks at those that are due, `force`: at all. */
 void repositories_refresh(struct engine *g, bool force);
+/* Looks at those that cannot be used, if the last look was some seconds ago; asked: somebody has just asked for
+ * something, who may have mended it: one second. */
+void repositories_look_again(struct engine *g, bool asked);
+/* Nanoseconds until the next such look; INT64_MAX: all can be used. */
+int64_t repositories_due_ns(const struct engine *g);
 /* One of them (NULL: each) is opened again although nothing of it has changed. */
 void repositories_reopen(struct engine *g, const char *name);
 void repositories_free(struct engine *g);

@@ -49,9 +49,11 @@ static void arm(struct engine *g)
         wait = wake - now;
     if (retry < wait)
         wait = retry;
-    const int64_t tell = waiters_due_ns(g);
+    const int64_t tell = waiters_due_ns(g), look = g->stopping ? INT64_MAX : repositories_due_ns(g);
     if (tell < wait)
         wait = tell;
+    if (look < wait)
+        wait = look;
     if (g->open_ns)
         wait = 0;
     /* Not more often than this, whatever a record says. */
@@ -177,6 +179,7 @@ static int on_sweep(sd_event_source *s, uint64_t usec, void *arg)
     const struct cfg_daemon *d = cfg_daemon(g->cfg);
     if (g->stopping)
         return 0;
+    repositories_look_again(g, false);
     if (now - g->sweep_ns >= d->sweep_s * NS_PER_S || now < g->sweep_ns) {
         g->sweep_ns = now;
         stop_old_timers(g);

@@ -8,6 +8,7 @@ void engine_request(struct engine *g, request_write_fn *write, request_ended_fn 
 {
     const struct request q = {write, ended, arg};
     struct err e = ERR_INIT;
+    repositories_look_again(g, true);
     if (request_post(&g->d, &q) == 0) {
         engine_kick(g);
     } else {

@@ -18,6 +18,8 @@
 #include <string.h>
 
 #define CHECK_S 30             /* between looks at the storage of one that is available */
+#define CHECK_DOWN_S 10        /* likewise, of one that is not: who has mended it is not to wait */
+#define CHECK_ASKED_S 1        /* likewise, when somebody has just asked for something */
 #define OPEN_S 3600            /* between openings of one that has not changed */
 #define OPEN_REMOTE_S 300      /* likewise, of a bucket: two requests */
 #define OPEN_REFUSED_S 20      /* likewise, while it cannot be used */
@@ -332,6 +334,8 @@ static void repository_seen(struct step_result *s, void *arg)
     snprintf(l->stamp, sizeof l->stamp, "%s", up ? seen.stamp : "");
     if (!up) {
         snprintf(why, sizeof why, "%s%.480s", s->timed_out ? "no response: " : "", s->err.msg);
+        if (!l->id[0] && s->err.cls == ERR_NO_REPO) /* it was never seen */
+            err_hint(&s->err, "mount its file system, or make a new one: `snapferry -r %s repo create`", h->name);
         set_state(l, why, s->err.hint);
     } else if (r && (strcmp(l->stamp, l->opened) != 0 || now_ns() - l->opened_ns > period_s * NS_PER_S)) {
         open_repository(l, r);
@@ -340,26 +344,62 @@ static void repository_seen(struct step_result *s, void *arg)
     }
 }
 
+static void look_at(struct repository_look *l, const struct cfg_repository *r)
+{
+    struct err e = ERR_INIT;
+    char name[200];
+    CLEANUP_JSON json_t *in =
+        json_pack("{s:s,s:s,s:s,s:s,s:b}", "path", r->path, "credentials", is_remote(r) ? r->credentials : "",
+                  "ca_file", r->ca_file, "password_file", r->password_file, "insecure", (int)r->insecure_password_file);
+    snprintf(name, sizeof name, "look at repository %s", r->name);
+    l->health->checking = true;
+    if (step_start(l->engine->steps, name, step_repository, in, 20, repository_seen, l, NULL, &e) < 0) {
+        l->health->checking = false;
+        log_warning("%s", e.msg);
+    }
+}
+
+/* Nanoseconds until one that is known is to be looked at again, when that is so long after the last look. */
+static int64_t look_due(const struct repo_health *h, int64_t period_s)
+{
+    const int64_t since = now_ns() - h->checked_ns;
+    return since < 0 || since >= period_s * NS_PER_S ? 0 : period_s * NS_PER_S - since;
+}
+
 void repositories_refresh(struct engine *g, bool force)
 {
     const struct cfg_repository *r;
     for (unsigned i = 0; (r = cfg_repository_at(g->cfg, i)); i++) {
         struct repository_look *l = look_of(g, r->name);
-        struct repo_health *h = l ? l->health : NULL;
-        struct err e = ERR_INIT;
-        char name[200];
-        if (!h || h->checking || (!force && h->known && h->up && now_ns() - h->checked_ns < CHECK_S * NS_PER_S))
-            continue;
-        CLEANUP_JSON json_t *in = json_pack("{s:s,s:s,s:s,s:s,s:b}", "path", r->path, "credentials",
-                                            is_remote(r) ? r->credentials : "", "ca_file", r->ca_file, "password_file",
-                                            r->password_file, "insecure", (int)r->insecure_password_file);
-        snprintf(name, sizeof name, "look at repository %s", r->name);
-        h->checking = true;
-        if (step_start(g->steps, name, step_repository, in, 20, repository_seen, l, NULL, &e) < 0) {
-            h->checking = false;
-            log_warning("%s", e.msg);
-        }
+        const struct repo_health *h = l ? l->health : NULL;
+        if (h && !h->checking && (force || !h->known || !h->up || !look_due(h, CHECK_S)))
+            look_at(l, r);
     }
+}
+
+/* One that cannot be used, and of which nobody finds out just now whether it can again. */
+static bool is_down(const struct repo_health *h)
+{
+    return h && h->known && !h->up && !h->checking;
+}
+
+void repositories_look_again(struct engine *g, bool asked)
+{
+    const struct cfg_repository *r;
+    for (unsigned i = 0; (r = cfg_repository_at(g->cfg, i)); i++) {
+        struct repository_look *l = look_of(g, r->name);
+        if (l && is_down(l->health) && !look_due(l->health, asked ? CHECK_ASKED_S : CHECK_DOWN_S))
+            look_at(l, r);
+    }
+}
+
+int64_t repositories_due_ns(const struct engine *g)
+{
+    int64_t next = INT64_MAX;
+    for (const struct repository_look *l = g->repository_looks; l; l = l->next)
+        if (is_down(l->health) && cfg_repository(g->cfg, l->health->name) && look_due(l->health, CHECK_DOWN_S) < next)
+            next = look_due(l->health, CHECK_DOWN_S);
+    return next;
 }
 
 int repository_mover_credentials(struct engine *g, const char *operation, bool copy, char **ret, struct err *e)

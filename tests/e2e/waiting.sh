@@ -156,6 +156,28 @@ all=$(jq -s '[.[] | select(.type == "progress" and .phase == "moving") | .totalB
 check "its total is what is read, once" test "$all" -ge $((40 * MIB)) -a "$all" -le $((60 * MIB))
 check "what was done is what was read" jq -s -e '[.[] | select(.type == "progress" and .phase == "moving")] |
     length > 2 and all(.doneBytes == .readBytes)' "$WORK/verify"
+stops "with all there"
+
+# ---- a repository that is not there yet, or is mended ----
+# Sweeps are rare here: it is not they that find it.
+config_main 'sweep = 1h' 'repo-outage-max = 2h'
+mv "$REPO" "$REPO.away"
+starts "without a repository"
+until_true 20 eval 'askj status | jq -e ".repositories[0].up == false"'
+hint() { askj status | jq -r '[.problems[].hint // empty] | join(" ")'; }
+check "one that was here before: nobody is told to make another" eval '! hint | grep -q "repo create"'
+mv "$REPO.away" "$REPO"
+check "it is looked at again by and by" until_true 60 eval 'askj status | jq -e ".repositories[0].up"'
+stops "the daemon"
+rm -rf "$STATE"
+REPO=$WORK/repo2
+config_main 'sweep = 1h' 'repo-outage-max = 2h'
+starts "a new node"
+until_true 20 eval 'askj status | jq -e ".repositories[0].up == false"'
+check "status tells how a repository is made" eval 'hint | grep -qF "snapferry -r main repo create"'
+B=$(submit "$WORK/xfs/a.img") # waits for it
+check "as it says" "$SNAPFERRY" --config-dir "$CONF" -r main repo create --quiet
+same "it is used as soon as it is there" "$(wait_state "$B" Completed 60)" Completed
 stops "the end"
 explain_failure
 finish
