@@ -144,6 +144,9 @@ static const char *const passing[] = {
     "IncompleteBody", "OperationAborted", "XAmzContentSHA256Mismatch", NULL};
 static const char *const of_keys[] = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken",
                                       "InvalidToken",       "TokenRefreshRequired",  NULL};
+/* Of Ceph, AWS and what follows it, and MinIO. */
+static const char *const of_room[] = {"QuotaExceeded",     "InsufficientCapacity",           "InsufficientStorage",
+                                      "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded", NULL};
 static const char *const of_clock[] = {"RequestTimeTooSkewed", "RequestExpired", NULL};
 
 static enum verdict judge_status(const struct s3_call *q)
@@ -151,6 +154,8 @@ static enum verdict judge_status(const struct s3_call *q)
     const long status = q->x.status;
     if (status == 200 || status == 204 || status == 206)
         return OK;
+    if (code_is(q, of_room)) /* whatever the status: some services say so with 403 or 503 */
+        return FINAL;
     if (code_is(q, of_clock))
         return AGAIN_CLOCK;
     if (code_is(q, of_keys))
@@ -372,13 +377,17 @@ static int fail_final(const struct s3_call *q, const char *what, struct err *e)
 {
     const struct s3_store *s = q->s;
     const char *text = q->error.message[0] ? q->error.message : q->error.code;
+    if (q->x.status == 507 || code_is(q, of_room)) {
+        err_set(e, ERR_NO_SPACE, ENOSPC, "cannot %s in %s: %s", what, s->base.location, text);
+        return err_hint(e,
+                        "raise the quota of the bucket or the owner, or give the service room; maintenance frees what "
+                        "no snapshot needs");
+    }
     if (q->x.status == 403) {
         err_set(e, ERR_PERMISSION, 0, "cannot %s: %s denies it (%s)", what, s->base.location,
                 q->error.code[0] ? q->error.code : "status 403");
         return err_hint(e, "the key needs the rights to list the bucket and to get, put and delete its objects");
     }
-    if (q->x.status == 507 || !strcmp(q->error.code, "QuotaExceeded"))
-        return err_set(e, ERR_NO_SPACE, ENOSPC, "cannot %s in %s: %s", what, s->base.location, text);
     /* What passes is worth another attempt of the whole operation. */
     err_plain(e, ERR_GENERIC, judge_status(q) == AGAIN ? EREMOTEIO : 0, "cannot %s: %s answered with status %ld%s%s",
               what, s->host, q->x.status, *text ? ": " : "", text);

@@ -11,6 +11,7 @@ ways, and be aged and damaged as a directory. With a certificate it speaks TLS.
 
 GET /_fault/KIND/N[/M]  M requests are answered, then N fail that way (see Handler.fault())
 GET /_set/NAME/VALUE  skew: seconds of the clock; lag: 1: lists do not know what is put or deleted from now on;
+                      full: puts are refused where they would make more bytes than that of all objects; 0: never;
                       page: keys of a page; key: the only access key that is known
 GET /_hide/TEXT       lists leave out the keys that contain TEXT; without TEXT: none
 GET /_lock            the object lock that the last put asked for: a number of seconds from now, and the mode
@@ -126,7 +127,7 @@ class Tree:
 
 
 objects = Tree(sys.argv[2]) if len(sys.argv) > 2 else Memory()
-state = {"fault": "", "left": 0, "after": 0, "skew": 0, "lag": 0, "page": 1000, "key": "", "requests": 0,
+state = {"fault": "", "left": 0, "after": 0, "skew": 0, "lag": 0, "full": 0, "page": 1000, "key": "", "requests": 0,
          "locked": ("", ""), "last": ("", ""), "hidden": "", "packs": 0, "extended": set(), "refused": ""}
 
 
@@ -205,6 +206,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.error(403, "QuotaExceeded")
         elif kind == "full":
             self.error(507, "InsufficientStorage")
+        elif kind == "capacity":
+            self.error(503, "InsufficientCapacity")
         else:
             return False
         return True
@@ -251,6 +254,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             kind = state["fault"] if state["left"] and not state["after"] else ""
             state["left"] -= bool(kind)
             state["after"] -= bool(state["after"])
+            if state["full"] and self.command == "PUT" and url.query != "retention=" and \
+                    sum(size for size, _ in objects.index("").values()) + len(body) > state["full"]:
+                kind = "quota"
         if self.fault(kind):
             return None
         date = time.strptime(self.headers.get("x-amz-date", "19700101T000000Z"), "%Y%m%dT%H%M%SZ")

@@ -528,9 +528,13 @@ static void what_is_wrong_is_said(void **state)
         const char *kind;
         enum err_class cls;
         const char *text;
-    } all[] = {{"secret", ERR_PERMISSION, "secret-key"},   {"expired", ERR_PERMISSION, "session-token"},
-               {"bucket", ERR_NO_REPO, "no bucket"},       {"region", ERR_USAGE, "set region = eu-9"},
-               {"quota", ERR_PERMISSION, "QuotaExceeded"}, {"full", ERR_NO_SPACE, "InsufficientStorage"},
+    } all[] = {{"secret", ERR_PERMISSION, "secret-key"},
+               {"expired", ERR_PERMISSION, "session-token"},
+               {"bucket", ERR_NO_REPO, "no bucket"},
+               {"region", ERR_USAGE, "set region = eu-9"},
+               {"quota", ERR_NO_SPACE, "QuotaExceeded"},
+               {"full", ERR_NO_SPACE, "InsufficientStorage"},
+               {"capacity", ERR_NO_SPACE, "InsufficientCapacity"},
                {"denied", ERR_PERMISSION, "the rights to"}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         ask("_fault/%s/100", all[i].kind);
