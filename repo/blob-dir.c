@@ -15,6 +15,7 @@
 #include "repo/beneath.h"
 #include "repo/blob-leftovers.h"
 #include "repo/blob-ops.h"
+#include "repo/blob-reserve.h"
 #include "repo/shards.h"
 
 #include <dirent.h>
@@ -26,6 +27,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -354,6 +356,12 @@ static int put_file(struct dir_store *d, const char *path, const void *data, siz
     return file_publish(d, fd, tmp, path);
 }
 
+/* A write has failed with rc, and may succeed now: the reserve may be used for it, and has given some room back. */
+static bool has_more_room(struct dir_store *d, int rc, uint64_t len)
+{
+    return (rc == -ENOSPC || rc == -EDQUOT) && blobs_may_use_reserve(&d->base) && reserve_release(d->root, len) == 1;
+}
+
 static int dir_put(struct blobs *b, const char *name, const void *data, size_t len, struct err *e)
 {
     struct dir_store *d = store_of(b);
@@ -361,7 +369,9 @@ static int dir_put(struct blobs *b, const char *name, const void *data, size_t l
     int rc = blob_path(d, name, path, e);
     if (rc < 0)
         return rc;
-    rc = put_file(d, path, data, len);
+    do
+        rc = put_file(d, path, data, len);
+    while (has_more_room(d, rc, len));
     return rc < 0 ? write_failed(d, "write blob", name, -rc, e) : 0;
 }
 
@@ -416,7 +426,9 @@ static int dir_writer_new(struct blob_writer **ret, struct blobs *b, const char 
     int rc = blob_path(d, name, w->path, e);
     if (rc < 0)
         return rc;
-    w->fd = tmp_new(d, w->path, w->tmp);
+    do
+        w->fd = tmp_new(d, w->path, w->tmp);
+    while (has_more_room(d, w->fd, 0));
     if (w->fd < 0)
         return write_failed(d, "write blob", name, -w->fd, e);
     w->direct = open_direct(d, w->fd, w->tmp);
@@ -442,9 +454,14 @@ static int write_direct(struct dir_writer *w, uint64_t offset, const void *data,
 static int dir_writer_write(struct blob_writer *bw, uint64_t offset, const void *data, size_t len, struct err *e)
 {
     struct dir_writer *w = (struct dir_writer *)bw;
+    struct dir_store *d = store_of(bw->b);
     int rc = offset > INT64_MAX || len > INT64_MAX - offset ? -EFBIG : 0;
-    if (rc == 0)
+    while (rc == 0) {
         rc = write_direct(w, offset, data, len - len % DIRECT_ALIGN);
+        if (!has_more_room(d, rc, len))
+            break;
+        rc = 0;
+    }
     if (rc == 1) {
         /* The end of a pack is not a whole page. */
         data = (const uint8_t *)data + (len - len % DIRECT_ALIGN);
@@ -452,9 +469,11 @@ static int dir_writer_write(struct blob_writer *bw, uint64_t offset, const void 
         len %= DIRECT_ALIGN;
     }
     if (rc >= 0 && len > 0)
-        rc = pwrite_all(w->fd, data, len, offset);
+        do
+            rc = pwrite_all(w->fd, data, len, offset);
+        while (has_more_room(d, rc, len));
     if (rc < 0)
-        return write_failed(store_of(bw->b), "write blob", w->name, -rc, e);
+        return write_failed(d, "write blob", w->name, -rc, e);
     uint64_t before = __atomic_fetch_add(&w->unflushed, len, __ATOMIC_RELAXED);
     if (before / WRITEBACK_BYTES != (before + len) / WRITEBACK_BYTES)
         start_writeback(w->fd);
@@ -710,6 +729,43 @@ static int dir_leftovers(struct blobs *b, blob_list_fn *fn, void *arg, bool dry_
     return blob_leftovers_sweep(store_of(b)->root, b->location, fn, arg, dry_run, ret, e);
 }
 
+/* ---- room ---- */
+
+static int dir_room(struct blobs *b, struct blob_room *ret, struct err *e)
+{
+    struct statvfs fs;
+    const struct dir_store *d = store_of(b);
+    if (fstatvfs(d->root, &fs) < 0)
+        return err_set(e, ERR_GENERIC, errno, "cannot determine the free space of %s", b->location);
+    ret->free = (uint64_t)fs.f_bavail * fs.f_frsize;
+    ret->reserve = reserve_left(d->root);
+    return 0;
+}
+
+static void dir_reserve(struct blobs *b)
+{
+    struct dir_store *d = store_of(b);
+    CLEANUP_CLOSE int fd = -1;
+    int rc = reserve_fill(d->root, &fd);
+    if (rc == 0 && fd >= 0) {
+        (void)set_owner(d, fd);
+        rc = fsync_dir(d->root);
+    }
+    if (rc < 0)
+        log_info("no room is reserved for maintenance in %s: %s", b->location, strerror(-rc));
+}
+
+/* Times of a directory need no room. They mean nothing in a repository. */
+static int dir_clock(struct blobs *b, int64_t *ns, struct err *e)
+{
+    struct stat st;
+    const struct dir_store *d = store_of(b);
+    if (futimens(d->root, NULL) < 0 || fstat(d->root, &st) < 0)
+        return err_set(e, ERR_GENERIC, errno, "cannot determine the time of the storage of %s", b->location);
+    *ns = timespec_ns(st.st_mtim);
+    return 0;
+}
+
 /* ---- opening ---- */
 
 static void dir_free(struct blobs *b)
@@ -731,6 +787,9 @@ static const struct blobs_ops dir_ops = {
     .del = dir_delete,
     .list = dir_list,
     .leftovers = dir_leftovers,
+    .room = dir_room,
+    .reserve = dir_reserve,
+    .clock = dir_clock,
     .writer_new = dir_writer_new,
     .writer_write = dir_writer_write,
     .writer_at_once = dir_writer_at_once,

@@ -28,6 +28,11 @@ struct blobs_ops {
     int (*leftovers)(struct blobs *b, blob_list_fn *fn, void *arg, bool dry_run, struct blob_leftovers *ret,
                      struct err *e);
 
+    /* NULL: unknown, nothing to reserve, no clock that can be read without writing. */
+    int (*room)(struct blobs *b, struct blob_room *ret, struct err *e);
+    void (*reserve)(struct blobs *b);
+    int (*clock)(struct blobs *b, int64_t *ns, struct err *e);
+
     int (*writer_new)(struct blob_writer **ret, struct blobs *b, const char *name, struct err *e);
     int (*writer_write)(struct blob_writer *w, uint64_t offset, const void *data, size_t len, struct err *e);
     int (*writer_read)(struct blob_writer *w, uint64_t offset, void *data, size_t len, struct err *e);
@@ -49,6 +54,7 @@ struct blobs {
     struct throttle *reads, *writes; /* NULL: no limit */
     const _Atomic bool *stop;        /* NULL: never */
     const _Atomic bool *hurry;       /* likewise */
+    bool use_reserve;                /* blobs_use_reserve(); atomic */
     bool guessed;                    /* blobs_layout_is_guessed() */
 };
 
@@ -57,6 +63,11 @@ struct blob_writer {
     struct blobs *b;
     uint64_t busy_ns; /* blob.c: in the store, of all threads; changed atomically */
 };
+
+static inline bool blobs_may_use_reserve(const struct blobs *b)
+{
+    return __atomic_load_n(&b->use_reserve, __ATOMIC_RELAXED);
+}
 
 /* ---- blob-stats.c ---- */
 /* A request that began at `since_ns` has ended with rc (negative errno or not). */

@@ -661,6 +661,20 @@ static int s3_extend(struct blobs *b, const char *name, struct err *e)
     return s3_succeeded(&q) ? 0 : s3_call_failed(&q, what, e);
 }
 
+/* As any answer shows it. */
+static int s3_clock(struct blobs *b, int64_t *ns, struct err *e)
+{
+    struct s3_store *s = store_of(b);
+    struct s3_call q = {.s = s, .method = "HEAD", .name = "kopia.repository", .query = ""};
+    const int rc = s3_call(&q, e);
+    if (rc < 0)
+        return rc;
+    if (!s3_succeeded(&q) || !q.x.date_ns)
+        return err_set(e, ERR_GENERIC, 0, "cannot determine the time of %s", s->base.location);
+    *ns = q.x.date_ns;
+    return 0;
+}
+
 static const struct blobs_ops s3_ops = {
     .free = s3_free,
     .read = s3_read,
@@ -677,6 +691,7 @@ static const struct blobs_ops s3_ops = {
     .writer_abort = s3_writer_abort,
     .retain = s3_retain,
     .extend = s3_extend,
+    .clock = s3_clock,
     .paced = true,
 };
 

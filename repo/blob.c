@@ -252,6 +252,28 @@ int blobs_leftovers(struct blobs *b, blob_list_fn *fn, void *arg, bool dry_run, 
     return b->ops->leftovers ? b->ops->leftovers(b, list_one, &l, dry_run, ret, e) : 0;
 }
 
+bool blobs_use_reserve(struct blobs *b, bool on)
+{
+    return __atomic_exchange_n(&b->use_reserve, on, __ATOMIC_RELAXED);
+}
+
+void blobs_reserve(struct blobs *b)
+{
+    if (b->ops->reserve)
+        b->ops->reserve(b);
+}
+
+int blobs_room(struct blobs *b, struct blob_room *ret, struct err *e)
+{
+    *ret = (struct blob_room){0};
+    return b->ops->room ? b->ops->room(b, ret, e) : -EOPNOTSUPP;
+}
+
+int blobs_clock(struct blobs *b, int64_t *ns, struct err *e)
+{
+    return b->ops->clock ? b->ops->clock(b, ns, e) : -EOPNOTSUPP;
+}
+
 int blob_writer_new(struct blob_writer **ret, struct blobs *b, const char *name, struct err *e)
 {
     int rc = check_name(b, name, e);

@@ -137,6 +137,22 @@ int blobs_leftovers(struct blobs *b, blob_list_fn *fn, void *arg, bool dry_run, 
                     struct err *e);
 
 /*
+ * Room. A directory store keeps a small file whose room is given back, piece by piece, to writes that would otherwise
+ * fail because the file system or a quota is full, while blobs_use_reserve() allows it: for the small blobs without
+ * which nothing can be deleted, never for backups. blobs_reserve() makes the file, or makes it whole again, where that
+ * leaves enough room for others; that it cannot be made is logged. Stores without it do nothing. blobs_use_reserve()
+ * returns what was set before. blobs_room(): -EOPNOTSUPP (no error is set) where it is unknown.
+ */
+struct blob_room {
+    uint64_t free, reserve; /* bytes: for who is not privileged; left in the reserve */
+};
+bool blobs_use_reserve(struct blobs *b, bool on);
+void blobs_reserve(struct blobs *b);
+int blobs_room(struct blobs *b, struct blob_room *ret, struct err *e);
+/* The storage's clock, without writing data; -EOPNOTSUPP (no error is set): only a put shows it. */
+int blobs_clock(struct blobs *b, int64_t *ns, struct err *e);
+
+/*
  * A blob written in pieces, never entirely in memory: pieces at any offsets, from any thread, concurrently.
  * Page-aligned pieces at page-aligned offsets may bypass the page cache. commit makes it visible and durable; abort (or
  * a crash) leaves nothing visible to readers and lists. commit and abort free the writer (also on failure).

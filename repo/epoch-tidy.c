@@ -9,6 +9,7 @@
 #include "repo/marker.h"
 #include "repo/repo-impl.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,7 @@
  * rely on a list of index blobs, and the difference of clocks. */
 #define RECENT_NS (25 * NS_PER_MIN)
 #define VIEW_ATTEMPTS 5
+#define BESIDE ((uint64_t)256 << 10) /* room that directories and the history of runs need */
 
 /* ---- listing ---- */
 
@@ -212,13 +214,29 @@ static int compact_entry(const struct index_entry *x, enum index_standing standi
     return rc < 0 ? rc : shard_put(c);
 }
 
+/* Before anything is written: what is left of a set that was interrupted would take up the last room. */
+static int check_room(const struct repo *r, const struct blob_info *in, size_t n, struct err *e)
+{
+    struct blob_room room;
+    uint64_t bytes = BESIDE;
+    for (size_t i = 0; i < n; i++)
+        bytes += in[i].length + in[i].length / 8;
+    if (blobs_room(r->blobs, &room, NULL) < 0 || room.free >= bytes)
+        return 0;
+    err_set(e, ERR_NO_SPACE, ENOSPC, "compacting %zu index blobs needs %" PRIu64 " KiB, %" PRIu64 " KiB are free in %s",
+            n, bytes >> 10, room.free >> 10, blobs_location(r->blobs));
+    return -ENOSPC;
+}
+
 /* Merges blobs into one set, deleted entries included. */
 static int compact(struct repo *r, const char *prefix, const struct blob_info *in, size_t n, struct err *e)
 {
     struct compaction c = {.r = r, .prefix = prefix, .e = e};
     uint8_t random[8];
     char hex[17];
-    int rc = digest_blobs(r, in, n, &c.in, e);
+    int rc = check_room(r, in, n, e);
+    if (rc == 0)
+        rc = digest_blobs(r, in, n, &c.in, e);
     if (rc == 0)
         rc = random_bytes(random, sizeof random, e);
     if (rc < 0 || c.in.count == 0)

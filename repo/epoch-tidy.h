@@ -51,6 +51,7 @@ struct epoch_tidied {
     uint64_t markers;           /* deleted */
     uint64_t superseded, bytes; /* index blobs deleted */
 };
+/* Compacting is refused with ERR_NO_SPACE before anything is written where its result does not fit. */
 /* Each does one task, and adds to *ret. `dry_run`: only counts. Compacted sets are compared with what they replace
  * before they become visible, and superseded blobs with the set in the store before they are deleted. */
 /* Where lists may lag (blobs_lists_lag()), all of these and the next compare their lists with what this node has seen

@@ -162,7 +162,7 @@ int wait_until_younger(int64_t modified_ns, const char *id, struct err *e)
     return 0;
 }
 
-int batch_commit(struct repo *r, struct manifest_batch *b, struct err *e)
+static int batch_write(struct repo *r, struct manifest_batch *b, struct err *e)
 {
     CLEANUP(session_freep) struct session *s = NULL;
     CLEANUP(put_scratch_freep) struct put_scratch *p = NULL;
@@ -174,7 +174,16 @@ int batch_commit(struct repo *r, struct manifest_batch *b, struct err *e)
     return rc == 0 ? session_flush(s, e) : rc;
 }
 
-int seen_delete(struct repo *r, const struct seen *all, struct err *e)
+/* On a full file system nothing is freed before snapshots can be deleted: what that writes may use the reserve. */
+int batch_commit(struct repo *r, struct manifest_batch *b, struct err *e)
+{
+    const bool before = blobs_use_reserve(repo_blobs(r), true);
+    const int rc = batch_write(r, b, e);
+    blobs_use_reserve(repo_blobs(r), before);
+    return rc;
+}
+
+static int tombstones_write(struct repo *r, const struct seen *all, struct err *e)
 {
     CLEANUP(session_freep) struct session *s = NULL;
     CLEANUP(put_scratch_freep) struct put_scratch *p = NULL;
@@ -208,6 +217,14 @@ int seen_delete(struct repo *r, const struct seen *all, struct err *e)
     if (rc == 0)
         rc = session_flush(s, e);
     crash_point("expire-deleted");
+    return rc;
+}
+
+int seen_delete(struct repo *r, const struct seen *all, struct err *e)
+{
+    const bool before = blobs_use_reserve(repo_blobs(r), true);
+    const int rc = tombstones_write(r, all, e);
+    blobs_use_reserve(repo_blobs(r), before);
     return rc;
 }
 

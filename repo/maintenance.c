@@ -172,7 +172,10 @@ int maintenance_take(struct repo *r, const char *owner, struct err *e)
         return err_nomem(e);
     if (go_set(doc, "owner", json_string(owner)) < 0)
         return err_set(e, ERR_USAGE, EINVAL, "maintenance owner is not valid UTF-8");
-    return params_write(r, &s, doc, e);
+    const bool before = blobs_use_reserve(repo_blobs(r), true);
+    rc = params_write(r, &s, doc, e);
+    blobs_use_reserve(repo_blobs(r), before);
+    return rc;
 }
 
 /* ---- the schedule ---- */

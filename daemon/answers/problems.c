@@ -59,8 +59,11 @@ void add_general_problems(const struct answer_facts *f, json_t *list)
     if (!d)
         add_problem(list, "error", f->down_hint, "%s", f->down);
     if (d && d->degraded)
-        add_problem(list, "error", "free space in the state directory; nothing new is started until then",
-                    "the records in %s cannot be written", d->state_dir);
+        add_problem(
+            list, "error",
+            "free space in the state directory; nothing new is started until then. Where a repository is on the same "
+            "file system: `snapferry --config-dir DIR -r NAME maintenance --full` needs no records",
+            "the records in %s cannot be written", d->state_dir);
     if (d && !f->config.ok)
         add_problem(list, "error", "`snapferry check-config` lists the errors; the old configuration stays in force",
                     "the last reload was refused: %s", f->config.error);

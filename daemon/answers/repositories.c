@@ -232,7 +232,39 @@ static void put_verification(const struct answer_facts *f, const struct cfg_repo
     verification_problems(f, r->name, m, &t, s && s->up, problems);
 }
 
-static void put_storage(const struct answer_repository *s, json_t *o, json_t *problems)
+/* Why space does not come back to a full repository, and what to do. */
+static void full_hint(const struct answer_facts *f, const struct cfg_repository *r, char *out, size_t cap)
+{
+    const struct maintain_memory *m = maintain_known(f->records, r->name);
+    struct maintain_times t;
+    char from[TIME_TEXT];
+    maintain_times(f->cfg, r, m, f->now_ns, &t);
+    if (t.standing == MAINTAIN_OFF)
+        snprintf(
+            out, cap,
+            "give it room, or delete snapshots and run `snapferry maintenance %s --full`: maintenance = no, so nothing "
+            "else frees their space",
+            r->name);
+    else if (t.standing == MAINTAIN_OTHERS)
+        snprintf(out, cap, "give it room, or delete snapshots: maintenance of %.200s frees their space some days later",
+                 m->owner && *m->owner ? m->owner : "nobody");
+    else if (m && m->full.outcome == OUTCOME_FAILED)
+        snprintf(out, cap,
+                 "give it room, or keep less (keep-*); no space comes back, because full maintenance fails: see "
+                 "below");
+    else if (m && m->full.good_ns && m->reclaimable > 0)
+        snprintf(out, cap,
+                 "give it room: %" PRId64 " MiB that no snapshot needs come back by full maintenance, not before %s",
+                 m->reclaimable >> 20,
+                 m->back_from_ns ? time_text(m->back_from_ns / NS_PER_S * NS_PER_S, from) : "later");
+    else
+        snprintf(out, cap,
+                 "give it room, or keep less (keep-*) or delete snapshots, which is possible while it is full: the "
+                 "third full maintenance after that frees their space");
+}
+
+static void put_storage(const struct answer_facts *f, const struct cfg_repository *r, const struct answer_repository *s,
+                        json_t *o, json_t *problems)
 {
     char hint[600];
     jset_bool(o, "up", s->up);
@@ -247,10 +279,12 @@ static void put_storage(const struct answer_repository *s, json_t *o, json_t *pr
         jset_int(o, "size", s->size_bytes);
         jset_bool(o, "full", s->full);
     }
-    if (s->full)
-        add_problem(problems, "error", "give it room, or keep less (keep-*): maintenance frees it some days later",
-                    "repository \"%s\" is full: %.1f %% of its file system (%" PRId64 " MiB) are free", s->name,
-                    100 * (double)s->free_bytes / (double)s->size_bytes, s->free_bytes >> 20);
+    if (!s->full)
+        return;
+    full_hint(f, r, hint, sizeof hint);
+    add_problem(problems, "error", hint,
+                "repository \"%s\" is full: %.1f %% of its file system (%" PRId64 " MiB) are free", s->name,
+                100 * (double)s->free_bytes / (double)s->size_bytes, s->free_bytes >> 20);
 }
 
 json_t *list_repositories(const struct answer_facts *f, json_t *problems)
@@ -263,7 +297,7 @@ json_t *list_repositories(const struct answer_facts *f, json_t *problems)
         if (!(o = json_pack("{s:s,s:s}", "name", r->name, "path", cfg_repository_place(r, place))))
             continue;
         if (s)
-            put_storage(s, o, problems);
+            put_storage(f, r, s, o, problems);
         if (s && s->exposed) {
             snprintf(hint, sizeof hint, "chmod 600 %s", r->password_file);
             add_problem(problems, "warning", hint, "repository \"%s\": password file %s is readable by others", r->name,

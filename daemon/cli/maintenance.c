@@ -106,6 +106,8 @@ static void print_result(const struct options *o, const struct maintain_result *
                (unsigned long long)r->rewritten_packs, r->rewritten_packs == 1 ? "" : "s");
     if (r->logs.n)
         print_sum("Logs deleted", &r->logs, "log");
+    if (r->leftovers.n)
+        print_sum("Left by killed", &r->leftovers, "file");
     if (r->locks.n)
         print_sum("Locks extended", &r->locks, "blob");
     print_index(&r->index);
@@ -114,6 +116,11 @@ static void print_result(const struct options *o, const struct maintain_result *
                (unsigned long long)r->damaged);
     if (r->unreadable.n)
         printf("DAMAGED           %llu contents of short packs cannot be read\n", (unsigned long long)r->unreadable.n);
+    if (r->unmarked.n)
+        print_sum("Not yet marked", &r->unmarked, "content");
+    if (r->needs)
+        printf("Left undone       for lack of room: %s are free, %s are needed\n", text_bytes(r->free),
+               text_bytes(r->needs));
     if (o->explain)
         explain(o, r);
     printf("%s %s of %s in packs", o->dry_run ? "Would free" : "Freed", text_bytes(r->deleted.bytes),
@@ -228,6 +235,10 @@ static struct maintain_result result_of(const json_t *j)
         .unreadable = sum_of(j, "unreadable"),
         .damaged = (uint64_t)jint(j, "damaged"),
         .logs = sum_of(j, "deletedLogs"),
+        .leftovers = sum_of(j, "leftovers"),
+        .unmarked = sum_of(j, "unmarked"),
+        .needs = (uint64_t)jint(j, "needsBytes"),
+        .free = (uint64_t)jint(j, "freeBytes"),
         .locks = sum_of(j, "extendedLocks"),
         .young = sum_of(kept, "young"),
         .young_until_ns = time_of(kept, "youngUntil"),

@@ -278,6 +278,7 @@ int cli_repo_create(const struct options *o, struct err *e)
         err_hint(e, "the repository is usable; a stock client adds the policies when needed");
         return rc;
     }
+    blobs_reserve(repo_blobs(r));
     const struct repo_format *f = repo_format(r);
     if (o->json) {
         print_json(json_pack("{s:s, s:s, s:s, s:s, s:o}", "type", "result", "verb", "repo create", "repository",

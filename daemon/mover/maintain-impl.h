@@ -25,6 +25,7 @@ struct run {
     size_t n_markers;
     struct pack_table *packs;
     uint64_t missing; /* contents that snapshots need, and whose pack was not listed */
+    bool lean;        /* there is little room: as little as possible is written */
     struct err *e;
 };
 
@@ -79,10 +80,50 @@ bool run_extends(const struct run *m);
 /* Extends them, or counts the blobs (dry run). Where that fails for some, the others are done all the same. */
 int run_extend(struct run *m, struct err *e);
 
+/* ---- maintain-gc.c ---- */
+
+/* Begins a task: nobody else has begun maintenance, no clock was set. */
+int run_task_begin(struct run *m, struct err *e);
+/* ERR_CLOCK: the storage's time `then` and the local times before and after it was learnt differ. */
+int run_check_times(const struct run *m, int64_t before, int64_t then, int64_t after, struct err *e);
+/* Without delays nobody else may use the repository. */
+int run_check_alone(const struct run *m, struct err *e);
+int run_clean_logs(struct run *m, struct err *e);
+/* What snapshots need, by the current view of the index: all of it is in the index. */
+int run_mark(struct run *m, struct err *e);
+void run_forget(struct run *m); /* what run_look() and run_mark() have found */
+/* Marks, restores what is needed, and marks deleted what is not. */
+int run_collect(struct run *m, struct err *e);
+/* Drops what two collections found unneeded. *late_s: watermark that a dry run would set. */
+int run_drop(struct run *m, int64_t *late_s, struct err *e);
+
+/* ---- maintain-room.c ---- */
+
+#define ENTRY_ROOM 64 /* bytes of an index blob for each content that is marked deleted, and some to spare */
+
+/* Little is free in the repository. */
+bool run_is_short(struct run *m);
+/* Whether so much can be written; else it is added to what the rest of the run needs. */
+bool run_has_room(struct run *m, uint64_t bytes);
+/* Behind a run that ended with rc: an error for lack of room says what was freed and how much the rest needs, and what
+ * was left undone for lack of room is logged. Returns rc. */
+int run_explain_full(struct run *m, int rc, struct err *e);
+
+/* ---- maintain-first.c ---- */
+
+/*
+ * Deletes what the rules allow to delete by what is written already: files of killed writers, old logs, superseded
+ * index blobs, packs that nothing refers to. Writes nothing into the repository, not even that it did so. What cannot
+ * be done is left to later, with a warning.
+ */
+int run_free_first(struct run *m, struct err *e);
+
 /* ---- maintain-rewrite.c ---- */
 
 /* Stores the contents of short packs again, or counts them (dry run). Those that cannot be read are counted. */
 int run_rewrite(struct run *m, struct err *e);
+/* Which of so many parts a pack belongs to: 0 and up, the same each time. */
+uint64_t run_part_of(const char *name, uint64_t parts);
 /* The compression with which a content is stored again: its own, or none where that can only be read. */
 uint32_t run_compression(uint32_t id);
 

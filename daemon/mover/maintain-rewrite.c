@@ -39,6 +39,7 @@ struct rewrite {
     uint64_t threshold;   /* bytes of contents: a pack with less is short */
     uint64_t packs[2];    /* short ones, without and with prefix letter */
     uint64_t candidates;  /* contents in short packs */
+    uint64_t bytes;       /* of them */
     uint64_t part, parts; /* of the packs: one at a time is held in memory */
     struct piece *all;
     size_t n, room;
@@ -102,10 +103,11 @@ static int pack_count(const struct index_entry *en, enum index_standing standing
         w->packs[p->name[0] != 'p'] += is_sparse(p) ? 2 : 1;
     p->damage |= PACK_COUNTED;
     w->candidates++;
+    w->bytes += en->packed;
     return run_interrupted(w->m, w->e);
 }
 
-static uint64_t part_of(const char *name, uint64_t parts)
+uint64_t run_part_of(const char *name, uint64_t parts)
 {
     uint64_t h = UINT64_C(14695981039346656037);
     for (; *name; name++)
@@ -118,7 +120,7 @@ static int piece_add(const struct index_entry *en, enum index_standing standing,
     struct rewrite *w = arg;
     struct pack_record *p = standing == INDEX_WINNER && is_movable(w, en) ? short_pack(w, en) : NULL;
     int rc = run_interrupted(w->m, w->e);
-    if (rc < 0 || !p || w->packs[p->name[0] != 'p'] < 2 || part_of(p->name, w->parts) != w->part)
+    if (rc < 0 || !p || w->packs[p->name[0] != 'p'] < 2 || run_part_of(p->name, w->parts) != w->part)
         return rc;
     if (w->n == w->room) {
         size_t room = w->room ? 2 * w->room : 1024;
@@ -266,6 +268,9 @@ int run_rewrite(struct run *m, struct err *e)
     if (rc == 0)
         rc = index_set_each_all(index, pack_count, &w, e);
     w.parts = (w.candidates + BATCH - 1) / BATCH;
+    /* New packs that have no index yet free nothing, but take up the last room. */
+    if (rc == 0 && !m->o->dry_run && w.candidates && !run_has_room(m, w.bytes + w.bytes / 8))
+        w.parts = 0;
     for (w.part = 0; rc == 0 && w.part < w.parts; w.part++) {
         w.n = 0;
         rc = index_set_each_all(index, piece_add, &w, e);

@@ -56,14 +56,18 @@ struct maintain_result {
     int64_t session_until_ns;
     struct maintain_sum unknown; /* - no index has their contents, and no session marker is left */
     int64_t unknown_until_ns;
-    int64_t delete_from_ns;      /* packs may be deleted from then on; INT64_MIN: at any time */
-    uint64_t trapped;            /* bytes in packs that are kept for other contents in them */
-    uint64_t damaged;            /* contents that are needed, marked deleted and cannot be read */
-    struct maintain_sum markers; /* session markers deleted */
-    struct maintain_sum logs;    /* log blobs deleted */
-    struct maintain_sum locks;   /* blobs whose object lock was extended; in a dry run: that would be */
-    struct epoch_tidied index;   /* epochs advanced and compacted, index blobs deleted */
-    int64_t next_full_ns;        /* INT64_MIN: not scheduled */
+    int64_t delete_from_ns;        /* packs may be deleted from then on; INT64_MIN: at any time */
+    uint64_t trapped;              /* bytes in packs that are kept for other contents in them */
+    uint64_t damaged;              /* contents that are needed, marked deleted and cannot be read */
+    struct maintain_sum markers;   /* session markers deleted */
+    struct maintain_sum logs;      /* log blobs deleted */
+    struct maintain_sum leftovers; /* files of killed writers, deleted because there is little room */
+    struct maintain_sum unmarked;  /* contents that would be marked deleted if there were room for the marks */
+    uint64_t needs;                /* bytes of room that what was left undone needs; 0: nothing was */
+    uint64_t free;                 /* bytes that were free in the end, where `needs` */
+    struct maintain_sum locks;     /* blobs whose object lock was extended; in a dry run: that would be */
+    struct epoch_tidied index;     /* epochs advanced and compacted, index blobs deleted */
+    int64_t next_full_ns;          /* INT64_MIN: not scheduled */
     double seconds;
 };
 
@@ -71,7 +75,8 @@ struct maintain_result {
  * One run. ERR_PERMISSION (-EPERM): another client owns maintenance; ERR_FORMAT: a repository without
  * epochs; ERR_BUSY: another run, or with `unsafe` another writer; ERR_CLOCK; ERR_DAMAGE: something that snapshots may
  * need cannot be read, nothing was removed after that was found; or, if ret->damaged or ret->unreadable is not 0, the
- * run was complete but for these. *ret is filled in as far as the run went.
+ * run was complete but for these; ERR_NO_SPACE: the error says what was freed, and ret->needs what the rest needs. *ret
+ * is filled in as far as the run went.
  */
 int maintain_run(struct repo *r, const struct maintain_opts *o, struct maintain_result *ret, struct err *e);
 
@@ -82,6 +87,8 @@ int maintain_params(struct repo *r, const char *owner, struct maintenance_params
 /* The numbers of a run as a document: members of the command's result with --json, and of a mover's. New reference,
  * NULL: no memory. */
 json_t *maintain_result_json(const struct maintain_result *r, bool full, bool dry_run);
+/* Bytes that a run has freed, of all kinds. */
+uint64_t maintain_freed(const struct maintain_result *r);
 /* Bytes that nothing needs and that a full run has left for now, but for those in packs with needed contents. */
 uint64_t maintain_reclaimable(const struct maintain_result *r);
 /* When the first of them can be freed; INT64_MIN: there are none. */

@@ -23,12 +23,46 @@ struct area {
 #define TOUCHES 192
 #define AROUND (64u << 10)
 
+/* Where the cache directory is full, as it is where it lies beside a full repository, tables of this size are in
+ * memory.
+ */
+#define IN_MEMORY ((size_t)24 << 20)
+
+static bool is_full(int sys)
+{
+    return sys == ENOSPC || sys == EDQUOT;
+}
+
+/* Moves it into memory; 0 or errno. */
+static int area_to_memory(struct area *a, size_t size)
+{
+    CLEANUP_CLOSE int fd = memfd_create("snapferry-table", MFD_CLOEXEC);
+    void *p = MAP_FAILED;
+    if (fd < 0 || ftruncate(fd, (off_t)size) < 0)
+        return errno;
+    p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (p == MAP_FAILED)
+        return errno;
+    if (a->at) {
+        memcpy(p, a->at, a->size < size ? a->size : size);
+        munmap(a->at, a->size);
+    }
+    if (a->fd >= 0)
+        close(a->fd);
+    a->fd = take_fd(&fd);
+    a->at = p;
+    a->size = size;
+    return 0;
+}
+
 static int area_resize(struct area *a, size_t size, struct err *e)
 {
     /* Backed by disk space first: a full disk must be an error here, not a signal when the map is written. */
     int sys = size > a->size ? posix_fallocate(a->fd, (off_t)a->size, (off_t)(size - a->size)) : 0;
     if (sys == 0 && ftruncate(a->fd, (off_t)size) < 0)
         sys = errno;
+    if (is_full(sys) && size <= IN_MEMORY && area_to_memory(a, size) == 0)
+        return 0;
     if (sys) {
         err_set(e, ERR_GENERIC, sys, "cannot grow a table in the cache directory to %zu bytes", size);
         return err_hint(e, "free space there, or use another cache directory");
@@ -47,6 +81,8 @@ static int area_open(struct area *a, const char *dir, size_t size, struct err *e
     char path[4400];
     snprintf(path, sizeof path, "%s/table.XXXXXX", dir);
     a->fd = mkostemp(path, O_CLOEXEC);
+    if (a->fd < 0 && is_full(errno) && size <= IN_MEMORY && area_to_memory(a, size) == 0)
+        return 0;
     if (a->fd < 0)
         return err_set(e, ERR_GENERIC, errno, "cannot create a table in %s", dir);
     unlink(path);

@@ -231,7 +231,7 @@ points=$(grep -rhoE 'crash_point\("maintenance-[a-z-]+"\)' repo daemon --include
     sort -u)
 check "there are crash points" [ "$(wc -w <<<"$points")" -ge 10 ]
 for p in $points; do
-    check "killed at $p by one of these scripts" \
-        sh -c "grep -v '^ *#' tests/e2e/maintenance*.sh | grep -E 'CRASH_AT=|for at in' | grep -qwF -- $p"
+    check "killed at $p by one of these scripts" sh -c "grep -hv '^ *#' tests/*/maintenance*.sh |
+        grep -E 'CRASH_AT=|for at in' | grep -qwF -- $p"
 done
 finish

@@ -28,6 +28,8 @@ dd if=/dev/zero of="$WORK/small/fill" bs=1M status=none 2>/dev/null
 check "it is full" until_true 40 seen true
 check "a problem of status" eval \
     'texts | grep -qE "^repository \"main\" is full: [0-9.]+ % of its file system \([0-9]+ MiB\) are free$"'
+check "why space does not come back, and what to do" eval \
+    'askj status | jq -r ".problems[].hint" | grep -qE "give it room|no space comes back"'
 check "in its table" eval 'ask status | grep -qE "^ *Repository +main FULL"'
 # Whoever scrapes gets what the last look found, a moment later than status.
 alerting() { [ "$(($(number repository_free_bytes) * 20))" -lt "$(number repository_size_bytes)" ]; }

@@ -18,6 +18,11 @@ mount -t tmpfs -o size=10m tmpfs "$WORK/tiny"; at_exit "umount -l $WORK/tiny"
 expect "18: the restore target's disk is full" 18 -- sf "$WORK/small/repo" restore latest "$WORK/tiny/out"
 mkdir "$WORK/cachefs"
 mount -t tmpfs -o size=600k tmpfs "$WORK/cachefs"; at_exit "umount -l $WORK/cachefs"
+expect "verify where the cache has room for the index only" 0 -- \
+    env XDG_CACHE_HOME="$WORK/cachefs" "$SNAPFERRY" -r "$WORK/small/repo" --password-file "$WORK/password" \
+    verify --quiet
+rm -rf "$WORK/cachefs"/*
+dd if=/dev/zero of="$WORK/cachefs/fill" bs=4k status=none 2>/dev/null
 expect "18: verify with a full cache file system" 18 'No space left' -- \
     env XDG_CACHE_HOME="$WORK/cachefs" "$SNAPFERRY" -r "$WORK/small/repo" --password-file "$WORK/password" \
     verify --quiet

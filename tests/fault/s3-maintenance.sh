@@ -116,6 +116,29 @@ check "rewritten" [ "$(m --json | result rewritten.count)" -gt 40 ]
 same "each of the three packs in one request" "$(fault _packs)" 3
 check "whole after that" sf "$R" verify --quiet
 
+# A bucket at its quota: what may be deleted is deleted before the run puts anything.
+R=$WORK/quota
+sf "$R" repo create --quiet --node-name n1
+for v in a b; do sf "$R" backup "$WORK/$v" --as "$v@h:/v" --quiet; done
+sf "$R" snapshot delete latest --as b@h:/v --force --quiet
+for i in 1 2; do age 25 && m --quiet; done
+age 25
+expect "killed before packs are deleted" 137 -- env SNAPFERRY_CRASH_AT=maintenance-dropped "$SNAPFERRY" -r "$R" \
+    --password-file "$WORK/password" maintenance --full --node-name n1
+total() {
+    find "$WORK"/*/ -path '*/cache/*' -prune -o -name '*.f' -printf '%s\n' | awk '{ s += $1 } END { print s + 0 }'
+}
+fault "_set/full/$(($(total) - 1))" >/dev/null
+expect "a backup is refused by the quota" 18 'QuotaExceeded' -- sf "$R" backup "$WORK/c" --as c@h:/v
+had=$(bytes)
+same "maintained all the same" "$(m --json 2>"$WORK/err" | result 'deletedPacks.bytes > 9000000')" true
+check "freed" [ "$(bytes)" -lt $((had - 9000000)) ]
+check "whole, at its quota" sf "$R" verify --quiet
+fault _set/full/1 >/dev/null
+expect "nothing may go" 18 'freed 0.0 MiB and stopped for lack of room' -- m
+fault _set/full/0 >/dev/null
+R=$WORK/small
+
 # Object locks are extended where the parameters of the repository want that.
 fault _extended >/dev/null
 check "no lock is extended unless that is wanted" m --quiet
