@@ -28,8 +28,8 @@ static void add_gone_problem(struct records *r, const struct job_view *j, json_t
     char since[TIME_TEXT];
     if (j->last_backup[0] && backup_get(r, j->last_backup, &b, NULL) == 0 && b.gone)
         add_problem(list, "error", "`snapferry verify` reads the repository; back up the volumes again",
-                    "job \"%s\": of its last backup, %s, %lld volume%s not in the repository since %s: %s", j->name,
-                    b.id, (long long)b.gone, b.gone == 1 ? " is" : "s are",
+                    "job \"%s\": of its last backup, %s, %lld volume%s not whole in the repository since %s: %s",
+                    j->name, b.id, (long long)b.gone, b.gone == 1 ? " is" : "s are",
                     time_text(b.gone_ns / NS_PER_S * NS_PER_S, since), b.gone_why);
 }
 

@@ -4,10 +4,12 @@
 #include "daemon/answers/answers-impl.h"
 #include "daemon/answers/counted.h"
 #include "daemon/decide/maintain.h"
+#include "daemon/decide/damaged.h"
 #include "daemon/decide/verification.h"
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 const struct answer_repository *find_repository(const struct answer_facts *f, const char *name)
 {
@@ -177,6 +179,26 @@ static void put_maintenance(const struct answer_facts *f, const struct cfg_repos
 
 /* ---- verification ---- */
 
+/* What checks before native snapshots are pruned have found. */
+static void put_affected(const struct answer_facts *f, const char *name, const struct verify_memory *m, json_t *o,
+                         json_t *problems)
+{
+    CLEANUP(operation_clear) struct operation op;
+    operation_init(&op);
+    const unsigned n = damaged_known(f->records, m, &op);
+    if (!n)
+        return;
+    jset_int(o, "affected", n);
+    add_problem(problems, "error",
+                "back up the volume again, and read all with `snapferry verify`; see snapferry-recovery(7)",
+                "repository \"%s\": %u snapshot%s %s: %.200s (%.300s), found %" PRId64 " hours ago: %.600s", name, n,
+                n == 1 ? " of a backup is" : "s of backups are",
+                n > 1              ? "damaged or not what was backed up, the last one"
+                : op.unverified[0] ? "not what was backed up"
+                                   : "damaged",
+                op.parent, op.volume->name, (f->now_ns - op.gone_ns) / NS_PER_H, op.gone_why);
+}
+
 static void verification_problems(const struct answer_facts *f, const char *name, const struct verify_memory *m,
                                   const struct verification_times *t, bool up, json_t *problems)
 {
@@ -185,9 +207,10 @@ static void verification_problems(const struct answer_facts *f, const char *name
         snprintf(hint, sizeof hint, "`snapferry describe %.400s` shows what is affected; see snapferry-recovery(7)",
                  m->damaged_by);
         add_problem(problems, "error", hint,
-                    "repository \"%s\": a verification found %" PRId64 " damaged or missing "
+                    "repository \"%s\": %s found %" PRId64 " damaged or missing "
                     "piece%s, %" PRId64 " hours ago",
-                    name, m->damages, m->damages == 1 ? "" : "s", (f->now_ns - m->damaged_ns) / NS_PER_H);
+                    name, strncmp(m->damaged_by, "admin-", 6) != 0 ? "a verification" : m->damaged_by, m->damages,
+                    m->damages == 1 ? "" : "s", (f->now_ns - m->damaged_ns) / NS_PER_H);
     }
     if (m->outcome == OUTCOME_FAILED && m->error[0]) {
         snprintf(hint, sizeof hint, "`snapferry describe %.500s` shows the run", m->operation);
@@ -229,6 +252,7 @@ static void put_verification(const struct answer_facts *f, const struct cfg_repo
         put_ns(x, "damaged_ns", m->damaged_ns);
         put_text(x, "damaged_by", m->damaged_by);
     }
+    put_affected(f, r->name, m, x, problems);
     verification_problems(f, r->name, m, &t, s && s->up, problems);
 }
 

@@ -261,7 +261,7 @@ const char *gone_text(const json_t *doc, char *out, size_t cap)
     char some[80] = "";
     if (gone && (gone > 1 || total > 1))
         snprintf(some, sizeof some, "%lld volume%s ", gone, gone == 1 ? "" : "s");
-    snprintf(out, cap, "%snot in the repository since %s (%s): %s", some, text_local_time(since), text_ago(since),
+    snprintf(out, cap, "%snot whole in the repository since %s (%s): %s", some, text_local_time(since), text_ago(since),
              jstr(doc, "gone_why"));
     return out;
 }

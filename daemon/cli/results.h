@@ -12,7 +12,8 @@ const char *result_task(const json_t *op);
 const char *result_size(const json_t *op);
 const char *result_new(const json_t *op);
 
-/* Of a backup, an operation or a job's last backup with `gone_ns`: "not in the repository since TIME (1 h ago): CAUSE".
+/* Of a backup, an operation or a job's last backup with `gone_ns`: "not whole in the repository since TIME (1 h ago):
+ * CAUSE".
  * Returns `out`. */
 const char *gone_text(const json_t *doc, char *out, size_t cap);
 

@@ -435,7 +435,7 @@ static void job_cells(struct table *t, const json_t *job, bool offline)
     else if (last)
         table_cell(t, jint(job, "gone_ns") ? TINT_BAD : tint_of_state(jstr(last, "state")), "%s %s%s",
                    jstr(last, "state"), text_ago(jint(last, "ended_ns")),
-                   jint(job, "gone_ns") ? ", not in the repository" : "");
+                   jint(job, "gone_ns") ? ", not whole in the repository" : "");
     else
         table_cell(t, TINT_DIM, "never run");
 }

@@ -9,6 +9,7 @@
 #include "base/time.h"
 #include "base/cleanup.h"
 #include "daemon/decide/copies.h"
+#include "daemon/decide/damaged.h"
 #include "daemon/decide/maintain.h"
 #include "daemon/decide/verification.h"
 
@@ -184,12 +185,15 @@ static void end(struct decide *d, struct operation *op)
     if (op->outcome == OUTCOME_NONE)
         op->outcome = OUTCOME_FAILED;
     op->completed_ns = decide_now(d);
-    if (op->kind == KIND_ADMIN && !op->policy->mover[0])
+    if (op->kind == KIND_ADMIN && !op->policy->mover[0]) {
         natives_note_expired(d, op);
+        damaged_expired(d, op);
+    }
     count_operation_ended(d, op, op->outcome);
     if (op->kind == KIND_MAINTAIN)
         maintain_ended(d, op);
-    if (op->kind == KIND_VERIFY && !op->policy->mover[0])
+    const bool damage = op->outcome == OUTCOME_FAILED && op->error.code == ERR_DAMAGE && op->kind == KIND_ADMIN;
+    if ((op->kind == KIND_VERIFY || damage) && !op->policy->mover[0])
         verification_ended(d, op);
     if (op->kind == KIND_COPY)
         copy_ended(d, op);

@@ -676,6 +676,10 @@ void natives_removed(struct decide *d, const struct step_answer *answer);
  */
 int natives_plan_prune(struct decide *d, const char *volume_id, const struct native_rules *rules, int64_t since_ns,
                        json_t **items, json_t **check, struct native_verdict *v, struct err *e);
+/* Adds to *check those of the volume that stay since this repository did not have their data when it was asked before
+ * `since_ns`: it may be whole again. */
+int natives_ask_again(struct decide *d, const char *volume_id, const char *repository, int64_t since_ns, json_t *check,
+                      struct err *e);
 /* Retention has removed these snapshots from the repository: native snapshots whose data was seen there may go without
  * them, once the number of those that are retained allows it, and the newest is seen in the repository. */
 void natives_note_expired(struct decide *d, const struct operation *expiry);

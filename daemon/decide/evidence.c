@@ -138,6 +138,7 @@ static void native_is_disproved(struct decide *d, const struct operation *op)
     if (!op->native[0] || native_row_read(d, op->native, &n) < 0 || strcmp(n.operation, op->id) != 0)
         return;
     n.moved_verified = false;
+    n.disproved_ns = decide_now(d);
     native_row_write(d, &n);
 }
 

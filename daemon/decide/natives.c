@@ -3,7 +3,7 @@
  * natives.c - native snapshots in the records: making room, and what the storage and the repository answer
  */
 #include "base/cleanup.h"
-#include "daemon/decide/decide.h"
+#include "daemon/decide/damaged.h"
 #include "daemon/records/opaque.h"
 
 #include <errno.h>
@@ -87,12 +87,16 @@ void natives_note_checked(struct decide *d, const struct operation *check)
         const enum checked found = mover_result_checked(&check->result, snapshot, &why);
         const struct native_row *known = native_row_peek(d->records, json_string_value(alias));
         /* All that have asked note it: those that come later find it noted, or the snapshot gone. */
-        if (!known || (found == CHECKED_READABLE && known->verified_ns && known->verified_ns >= check->completed_ns))
+        const int64_t noted_ns = !known ? 0 : found == CHECKED_READABLE ? known->verified_ns : known->disproved_ns;
+        if (!known || (noted_ns && noted_ns >= check->completed_ns))
             continue;
         if (found == CHECKED_NONE || native_row_read(d, json_string_value(alias), &n) < 0)
             continue;
         if (found == CHECKED_READABLE) {
             n.verified_ns = decide_now(d);
+            n.moved_verified |= n.disproved_ns != 0;
+            n.disproved_ns = 0;
+            damaged_found_fit(d, check->policy->repository, &n);
         } else if (n.expired) {
             plan_log(d, LOG_LVL_INFO,
                      "snapshot %s of %s has expired from the repository; its native snapshot goes, too", snapshot,
@@ -102,6 +106,9 @@ void natives_note_checked(struct decide *d, const struct operation *check)
             plan_log(d, LOG_LVL_WARNING, "snapshot %s of %s cannot replace its native snapshot, which is kept: %.300s",
                      snapshot, n.volume->name, why[0] ? why : "not readable");
             n.moved_verified = false;
+            const enum unfit unfit = mover_result_unfit(&check->result, snapshot);
+            n.disproved_ns = unfit == UNFIT_ABSENT ? 0 : decide_now(d); /* what was removed is not asked about again */
+            damaged_found_unfit(d, check->policy->repository, &n, unfit, why[0] ? why : "not readable");
         }
         native_row_write(d, &n);
     }
@@ -148,6 +155,29 @@ static json_t *check_steps(struct decide *d, const struct check_step *before, co
         json_object_set_new(expect, snapshot, expected(d, json_string_value(alias)));
     }
     return json_pack("[{s:s,s:o,s:o}]", "verb", "check", "snapshots", ids, "expect", expect);
+}
+
+struct again {
+    const char *repository;
+    int64_t since_ns;
+    json_t *check;
+};
+static int ask_again(const struct native_row *n, void *arg)
+{
+    const struct again *x = arg;
+    if (n->moved && !n->moved_verified && n->disproved_ns && n->disproved_ns < x->since_ns && !n->expired &&
+        n->snapshot[0] && n->state != NATIVE_CREATING && n->state != NATIVE_REMOVING &&
+        !strcmp(n->policy->repository, x->repository))
+        jset_str(x->check, n->snapshot, n->id);
+    return 0;
+}
+
+int natives_ask_again(struct decide *d, const char *volume_id, const char *repository, int64_t since_ns, json_t *check,
+                      struct err *e)
+{
+    const struct native_row_filter f = {.volume_id = volume_id};
+    struct again x = {repository, since_ns, check};
+    return native_row_each(d->records, &f, ask_again, &x, e);
 }
 
 /* Who is asked about others anyway is asked about it, too. */
@@ -241,6 +271,8 @@ bool natives_ask_ahead(struct decide *d, struct operation *op, const struct nati
         if (r && r->state != NATIVE_CREATING && !is_trusted(&f[i], r, since_ns))
             jset_str(check, r->snapshot, r->id);
     }
+    if (natives_ask_again(d, op->volume_id, op->policy->repository, since_ns, check, NULL) < 0)
+        return false;
     ask_about_own(op, check);
     if (!json_object_size(check) || natives_ask_repository(d, op->policy->repository, check, true, id, NULL) < 0)
         return false;
@@ -268,6 +300,10 @@ int natives_make_room(struct decide *d, struct operation *op, const struct nativ
             return rc;
     }
     int rc = natives_plan_prune(d, op->volume_id, rules, since_ns, &items, &check, v, e);
+    if (rc < 0)
+        return rc;
+    if (op->releasing)
+        rc = natives_ask_again(d, op->volume_id, op->policy->repository, since_ns, check, e);
     if (rc < 0)
         return rc;
     ask_about_own(op, check);

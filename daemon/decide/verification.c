@@ -3,6 +3,7 @@
 
 #include "base/cleanup.h"
 #include "base/time.h"
+#include "daemon/decide/damaged.h"
 #include "daemon/schedule/calendar.h"
 
 #include <string.h>
@@ -55,8 +56,16 @@ static void damage_forget(struct verify_memory *m)
     str_set(&m->damaged_by, "");
 }
 
+/* All has been read since `began_ns`, and is whole. */
+static void note_whole(struct decide *d, struct verify_memory *m, int64_t began_ns)
+{
+    if (m->affected.n && m->affected_ns < began_ns)
+        damaged_all_whole(d, &m->affected);
+    damage_forget(m);
+}
+
 /* A share of the contents has been read: where it begins is where the round stands, unless another run came between. */
-static void note_share(struct verify_memory *m, const struct operation *op, int64_t now)
+static void note_share(struct decide *d, struct verify_memory *m, const struct operation *op, int64_t now)
 {
     const int64_t from = op->read_from_ppm, to = from + (int64_t)(op->read_percent * VERIFY_SHARES / 100 + 0.5);
     if (from != m->from_ppm)
@@ -67,7 +76,7 @@ static void note_share(struct verify_memory *m, const struct operation *op, int6
     if (m->from_ppm || to == from)
         return;
     if (m->damaged_ns < m->round_ns)
-        damage_forget(m);
+        note_whole(d, m, m->round_ns);
     if (m->all_began_ns < m->round_ns) {
         m->all_began_ns = m->round_ns;
         m->all_ns = now;
@@ -91,8 +100,9 @@ static void note_damage(struct verify_memory *m, const struct operation *op, int
 }
 
 /* One on request that was not complete says nothing of the repository: it has its own record. */
-static bool note_run(struct verify_memory *m, const struct operation *op, int64_t now)
+static bool note_run(struct decide *d, struct verify_memory *m, const struct operation *op)
 {
+    const int64_t now = decide_now(d);
     const bool found = op->error.code == ERR_DAMAGE, done = op->outcome == OUTCOME_COMPLETED || found;
     const bool damaged = found || op->result.damages > 0;
     if (!done && !damaged && op->read_from_ppm < 0)
@@ -106,12 +116,12 @@ static bool note_run(struct verify_memory *m, const struct operation *op, int64_
         return true;
     m->done_ns = now;
     if (op->read_from_ppm >= 0) {
-        note_share(m, op, now);
+        note_share(d, m, op, now);
     } else if (op->read_percent >= 100 && !op->snapshots) {
         m->all_began_ns = op->created_ns;
         m->all_ns = now;
         if (!damaged)
-            damage_forget(m);
+            note_whole(d, m, op->created_ns);
     }
     return true;
 }
@@ -125,6 +135,10 @@ void verification_ended(struct decide *d, const struct operation *op)
         plan_fail(d, &e);
         return;
     }
-    if (note_run(&row.verification, op, decide_now(d)) && repository_row_write(d, &row, &e) < 0)
+    if (op->kind != KIND_VERIFY) {
+        row.verification.there = true;
+        note_damage(&row.verification, op, decide_now(d));
+    }
+    if ((op->kind != KIND_VERIFY || note_run(d, &row.verification, op)) && repository_row_write(d, &row, &e) < 0)
         plan_fail(d, &e);
 }

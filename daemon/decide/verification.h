@@ -32,7 +32,7 @@ const struct verify_memory *verification_known(const struct records *r, const ch
 int verification_begin(struct decide *d, const struct cfg_repository *r, struct err *e);
 /* The run that is due, in the transaction of the caller. ERR_BUSY: the repository is being verified. */
 int verification_submit(struct decide *d, const struct cfg_repository *r, struct err *e);
-/* One has ended, by schedule or on request. */
+/* One has ended, by schedule or on request; or another operation of the repository, which has failed by damage. */
 void verification_ended(struct decide *d, const struct operation *op);
 
 #endif

@@ -84,7 +84,7 @@ static bool still_there(struct decide *d, const struct operation *op)
 {
     CLEANUP(native_row_clear) struct native_row n;
     native_row_init(&n);
-    if (op->lost || op->unverified[0])
+    if (op->lost || op->unverified[0] || op->gone_ns)
         return false;
     if (op->policy->move_data)
         return true;

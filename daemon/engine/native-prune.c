@@ -91,7 +91,9 @@ static int plan_volume(struct prune *p, const char *alias, struct err *e)
     if (!volume)
         return err_nomem(e);
     native_rules(&rules, policy, "", ratio_of(p, volume), false, decide_now(d));
-    const int rc = natives_plan_prune(d, volume, &rules, p->since_ns, &items, &check, &v, e);
+    int rc = natives_plan_prune(d, volume, &rules, p->since_ns, &items, &check, &v, e);
+    if (rc >= 0)
+        rc = natives_ask_again(d, volume, policy->repository, p->since_ns, check, e);
     if (rc < 0)
         return rc;
     json_array_extend(p->items, items);

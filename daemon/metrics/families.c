@@ -259,6 +259,9 @@ const struct metric_family metric_families[] = {
     GAUGE("verify_damages", "repository",
         "Damaged or missing pieces that the last verification with damage found; 0 once all has been read since and is "
         "whole.")
+    GAUGE("damaged_snapshots", "repository",
+        "Snapshots of finished backups that a check before pruning found damaged in the repository, or not to be what "
+        "was backed up; 0 once they are found whole, or their backups are deleted.")
     GAUGE("verify_all_read_timestamp_seconds", "repository",
         "Unix time in seconds since when all contents of the repository have been read by verifications; absent before "
         "the first complete round.")

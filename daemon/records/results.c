@@ -178,6 +178,17 @@ enum checked mover_result_checked(const struct mover_result *r, const char *snap
     return !v ? CHECKED_NONE : json_is_true(v) ? CHECKED_READABLE : CHECKED_UNREADABLE;
 }
 
+enum unfit mover_result_unfit(const struct mover_result *r, const char *snapshot)
+{
+    static const char *const names[] = {
+        [UNFIT_ABSENT] = "absent", [UNFIT_DAMAGED] = "damaged", [UNFIT_OTHER] = "other"};
+    const char *unfit = jstr(jobj(answer_about(r, snapshot), "unfit"), snapshot);
+    for (enum unfit u = UNFIT_ABSENT; u <= UNFIT_OTHER; u++)
+        if (!strcmp(unfit, names[u]))
+            return u;
+    return UNFIT_UNKNOWN;
+}
+
 /* In a list that is sorted; in one that is not it may be overlooked. */
 static bool list_has_number(const json_t *list, int64_t number)
 {

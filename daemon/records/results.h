@@ -127,7 +127,12 @@ enum checked { CHECKED_NONE, CHECKED_READABLE, CHECKED_UNREADABLE }; /* NONE: it
 int64_t mover_result_checked_of(const struct mover_result *r, const char *snapshot);
 /* *why is borrowed from `r`; "": no reason was given. */
 enum checked mover_result_checked(const struct mover_result *r, const char *snapshot, const char **why);
-/* The same of a question by its number, where the answer has numbers. A refusal counts more than a proof. */
+/* What is wrong with one that is not readable. UNKNOWN: there is nothing, or the mover is of a version that does not
+ * report it. */
+enum unfit { UNFIT_UNKNOWN, UNFIT_ABSENT, UNFIT_DAMAGED, UNFIT_OTHER };
+enum unfit mover_result_unfit(const struct mover_result *r, const char *snapshot);
+/* As mover_result_checked(), of a question by its number, where the answer has numbers. A refusal counts more than a
+ * proof. */
 enum checked mover_result_checked_number(const struct mover_result *r, int64_t number, const char **why);
 
 /* The snapshots that its steps have expired ("removed"), as members of an object of the caller's; NULL: none. */

@@ -693,8 +693,9 @@ struct native_row {
     int64_t effective_retain; /* -1: not recorded */
     bool job_retain, snapshot_only, moved, moved_verified, failed, cbt_parent, expired, adopted;
     int64_t moved_ns, verified_ns;
-    int64_t full_ns;    /* when all data was read last, of this backup or one that it is based on */
-    int64_t moved_size; /* bytes of the volume that were moved, 0: not recorded */
+    int64_t disproved_ns; /* when it was found damaged in the repository, or another; 0: it is whole, or is not there */
+    int64_t full_ns;      /* when all data was read last, of this backup or one that it is based on */
+    int64_t moved_size;   /* bytes of the volume that were moved, 0: not recorded */
     struct native_hold hold;
     struct native_kept kept;
     struct remove_error remove_error;
@@ -765,6 +766,10 @@ struct verify_memory {
     /* The last damage. It is forgotten when all has been read since, and is whole. */
     int64_t damaged_ns, damages;
     char *damaged_by; /* operation */
+    /* Finished backups whose snapshots were found damaged, or not to be what was backed up: ids of operations, of which
+     * those count that still are gone (damaged.c). When the last one was found. */
+    struct strs affected;
+    int64_t affected_ns;
     /* Each by schedule reads the share that follows the last one's, so that all contents are read again and again. */
     int64_t from_ppm;             /* where the next one begins */
     int64_t round_ns;             /* when the first run of this round began */

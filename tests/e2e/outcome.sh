@@ -316,11 +316,11 @@ wait_state "$G" Completed 60 >/dev/null
 same "a backup completes" "$(state "$G")" Completed
 snap=$(manifests list snapshot | jq -c --arg b "$G" 'select(.data.tags["tag:backup"] == $b)')
 same "it is the last good one" "$(last_good)" "$G"
-check "nothing is said of it" eval '! ask backups --limit 1 | grep -q "not in the repository"'
+check "nothing is said of it" eval '! ask backups --limit 1 | grep -q "not whole in the repository"'
 check "its snapshot is removed by somebody" manifests remove "$(jq -r .id <<<"$snap")"
 expect "a scan misses it" 0 "recorded snapshots are missing" -- ask scan main
 same "it stays Completed" "$(state "$G")" Completed
-said="not in the repository since 20[0-9-]* [0-9:]* .*(.*): a scan of the repository did not find its snapshot"
+said="not whole in the repository since 20[0-9-]* [0-9:]* .*(.*): a scan of the repository did not find its snapshot"
 check "backups says so" eval 'ask backups | grep -A2 "$G" | grep -q "$said"'
 check "describe says the same" eval 'ask describe "$G" | tr -s " \n" "  " | grep -q "Missing $said"'
 check "and operations" eval 'ask operations --all --backup "$G" | tr -s " \n" "  " | grep -q "$said"'

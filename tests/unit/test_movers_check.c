@@ -26,6 +26,12 @@ static bool check(struct rig *r, const char *id, json_t *expect, const char **wh
     return json_is_true(json_object_get(json_object_get(answer(r), "readable"), id));
 }
 
+static const char *unfit(struct rig *r, const char *id)
+{
+    const char *text = json_string_value(json_object_get(json_object_get(answer(r), "unfit"), id));
+    return text ? text : "";
+}
+
 /* Flips a byte in the middle of each pack of data. */
 static void damage_packs(struct rig *r)
 {
@@ -56,6 +62,7 @@ static void a_snapshot_is_compared_and_read(void **state)
                                 (json_int_t)(rig_realtime_ns() - days_3), "beforeNs", (json_int_t)rig_realtime_ns()),
                       &why));
     assert_null(why);
+    assert_string_equal(unfit(&r, id), "");
     const struct {
         json_t *expect;
         const char *why;
@@ -72,12 +79,15 @@ static void a_snapshot_is_compared_and_read(void **state)
         assert_non_null(why);
         if (!strstr(why, others[i].why))
             fail_msg("\"%s\" is not in \"%s\"", others[i].why, why);
+        assert_string_equal(unfit(&r, id), "other");
     }
     assert_false(check(&r, "00000000000000000000000000000001", json_object(), &why));
     assert_non_null(strstr(why, "no such snapshot"));
+    assert_string_equal(unfit(&r, "00000000000000000000000000000001"), "absent");
     /* Its packs are there and long enough, and their contents are not what was stored. */
     damage_packs(&r);
     assert_false(check(&r, id, json_object(), &why));
+    assert_string_equal(unfit(&r, id), "damaged");
     close(src);
     rig_free(&r);
 }

@@ -27,21 +27,27 @@ struct check {
     struct repo *repo;
     json_t *readable; /* id -> bool */
     json_t *why;      /* id -> text */
+    json_t *unfit;    /* id -> what is wrong with it: one of these */
     const json_t *expect;
     uint64_t bytes; /* of all that are to be read */
     bool quick;
     struct err *e;
 };
 
-static void refuse(struct check *c, const char *id, const char *why)
+#define ABSENT "absent"   /* there is no such snapshot */
+#define DAMAGED "damaged" /* it cannot be restored as it was written */
+#define OTHER "other"     /* it is not what was expected */
+
+static void refuse(struct check *c, const char *id, const char *unfit, const char *why)
 {
     json_t *text = json_string(why);
     json_object_set_new(c->readable, id, json_false());
+    json_object_set_new(c->unfit, id, json_string(unfit));
     json_object_set_new(c->why, id, text ? text : json_string("not what was expected"));
 }
 
 /* "": it is what was expected. */
-static int compare(struct check *c, struct snapshot *s, char *why, size_t cap)
+static int compare(struct check *c, struct snapshot *s, const char **unfit, char *why, size_t cap)
 {
     const json_t *x = json_object_get(c->expect, s->id);
     const char *source = json_string_value(json_object_get(x, "source"));
@@ -54,6 +60,7 @@ static int compare(struct check *c, struct snapshot *s, char *why, size_t cap)
     const json_int_t size = json_integer_value(json_object_get(x, "size"));
     char text[4500], start[TIME_TEXT];
     *why = '\0';
+    *unfit = OTHER;
     if (s->incomplete[0])
         snprintf(why, cap, "incomplete");
     else if (source && strcmp(snapshot_source_text(&s->source, text, sizeof text), source) != 0)
@@ -75,6 +82,7 @@ static int compare(struct check *c, struct snapshot *s, char *why, size_t cap)
         return rc;
     }
     if (rc < 0) {
+        *unfit = e.cls == ERR_USAGE ? OTHER : DAMAGED;
         snprintf(why, cap, "%s", e.msg);
         return 0;
     }
@@ -97,12 +105,13 @@ static bool is_asked(const char *id, const json_t *labels, void *arg)
 static int note_existing(struct snapshot *s, void *arg)
 {
     struct check *c = arg;
+    const char *unfit;
     char why[800];
-    int rc = compare(c, s, why, sizeof why);
+    int rc = compare(c, s, &unfit, why, sizeof why);
     if (rc < 0)
         return rc;
     if (*why)
-        refuse(c, s->id, why);
+        refuse(c, s->id, unfit, why);
     else
         json_object_set_new(c->readable, s->id, json_true());
     return 0;
@@ -112,7 +121,7 @@ static void note_damaged(const struct verify_damage *d, void *arg)
 {
     struct check *c = arg;
     if (*d->snapshot && json_object_get(c->readable, d->snapshot))
-        refuse(c, d->snapshot, *d->why ? d->why : d->kind);
+        refuse(c, d->snapshot, DAMAGED, *d->why ? d->why : d->kind);
 }
 
 /* Those that are still believed readable. */
@@ -175,6 +184,7 @@ static void put_answer(const struct check *c, char (*ids)[33], size_t n, json_t 
             json_object_set(of, ids[i], asked);
         if (json_is_true(json_object_get(c->readable, ids[i]))) {
             json_object_del(c->why, ids[i]);
+            json_object_del(c->unfit, ids[i]);
         } else if (whys++ >= WHY_MAX) {
             log_warning("snapshot %s: %s", ids[i], why ? why : "not what was expected");
             json_object_del(c->why, ids[i]);
@@ -182,6 +192,7 @@ static void put_answer(const struct check *c, char (*ids)[33], size_t n, json_t 
     }
     json_object_set_new(answer, "readable", c->readable);
     json_object_set_new(answer, "why", c->why);
+    json_object_set_new(answer, "unfit", c->unfit);
     if (json_object_size(of))
         json_object_set(answer, "of", of);
     json_decref(of);
@@ -243,11 +254,12 @@ int admin_check(struct run_context *x, struct repo *r, const json_t *step, json_
     struct check c = {.repo = r,
                       .readable = json_object(),
                       .why = json_object(),
+                      .unfit = json_object(),
                       .expect = json_object_get(step, "expect"),
                       .quick = json_is_true(json_object_get(step, "quick")),
                       .e = e};
     for (size_t i = 0; i < n; i++)
-        refuse(&c, ids[i], "there is no such snapshot");
+        refuse(&c, ids[i], ABSENT, "there is no such snapshot");
     rc = snapshots_wanted(r, is_asked, note_existing, &c, NULL, e);
     if (rc >= 0)
         rc = check_data(x, &c, e);
@@ -259,5 +271,6 @@ int admin_check(struct run_context *x, struct repo *r, const json_t *step, json_
         rc = put_numbers(&c, ids, n, answer, e);
     json_decref(c.readable);
     json_decref(c.why);
+    json_decref(c.unfit);
     return rc;
 }

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "daemon/decide/damaged.h"
+
+#include "base/cleanup.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define AFFECTED_MAX 100 /* named in the records of a repository; each is noted with its operation, too */
+
+/* The finished operation that moved it, if that is the snapshot it has reported. */
+static bool operation_of(struct decide *d, const char *repository, const struct native_row *n, struct operation *op)
+{
+    return n->operation[0] && operation_read(d, n->operation, op) == 0 && op->kind == KIND_BACKUP &&
+           op->state == OP_COMPLETED && !strcmp(op->policy->repository, repository) &&
+           !strcmp(op->result.snapshot, n->snapshot);
+}
+
+static bool still_affected(const struct operation *op)
+{
+    return op->gone_ns && !op->lost;
+}
+
+static bool is_still_affected(struct records *r, const char *id)
+{
+    CLEANUP(operation_clear) struct operation op = ROW_INIT;
+    return operation_get(r, id, &op, NULL) == 0 && still_affected(&op);
+}
+
+/* Adds an operation to those of a repository, or removes it; others that are no longer affected are left out. */
+static void note_affected(struct decide *d, const struct operation *op, bool affected)
+{
+    CLEANUP(job_run_clear) struct job_run row;
+    struct strs kept = {NULL, 0};
+    struct err e = ERR_INIT;
+    job_run_init(&row);
+    if (repository_row_read(d, op->policy->repository, &row, &e) < 0) {
+        plan_fail(d, &e);
+        return;
+    }
+    struct verify_memory *m = &row.verification;
+    if (!affected && !m->affected.n)
+        return;
+    int rc = 0;
+    for (unsigned i = 0; i < m->affected.n && rc == 0; i++)
+        if (strcmp(m->affected.v[i], op->id) != 0 && is_still_affected(d->records, m->affected.v[i]))
+            rc = strs_add(&kept, m->affected.v[i]);
+    if (affected && kept.n < AFFECTED_MAX && rc == 0)
+        rc = strs_add(&kept, op->id);
+    strs_clear(&m->affected);
+    m->affected = kept;
+    m->there = true;
+    if (affected)
+        m->affected_ns = decide_now(d);
+    if (rc < 0)
+        err_nomem(&e);
+    if (rc < 0 || repository_row_write(d, &row, &e) < 0)
+        plan_fail(d, &e);
+}
+
+/* ---- not as it has to be ---- */
+
+static bool is_last_good(struct decide *d, const struct operation *op)
+{
+    const struct volume_row *v = volume_row_peek(d->records, op->volume_id);
+    return v && !strcmp(v->last_good_backup, op->parent);
+}
+
+static void volume_lost(struct decide *d, const struct operation *op, const char *what)
+{
+    struct err e = ERR_INIT;
+    char why[300];
+    snprintf(why, sizeof why, "%s repository \"%s\"", what, op->policy->repository);
+    if (volume_backup_lost(d, op->volume_id, op->parent, why, &e) < 0)
+        plan_fail(d, &e);
+}
+
+/* Retention of another client may have removed an older one: only of what a volume is restored from first it is said
+ * that it is missing. */
+static void found_absent(struct decide *d, struct operation *op, const char *why)
+{
+    if (op->lost)
+        return;
+    op->lost = true;
+    if (is_last_good(d, op))
+        operation_is_gone(d, op, why);
+    if (operation_write(d, op) == 0)
+        volume_lost(d, op, "is no longer in");
+}
+
+static void found_damaged(struct decide *d, struct operation *op, const char *why)
+{
+    char text[700];
+    snprintf(text, sizeof text, "damaged: %.600s", why);
+    operation_is_gone(d, op, text);
+    if (operation_write(d, op) < 0)
+        return;
+    note_affected(d, op, true);
+    volume_lost(d, op, "is damaged in");
+}
+
+static void found_other(struct decide *d, struct operation *op, const char *why)
+{
+    operation_disproved(op, why);
+    operation_disproved_error(d, op);
+    operation_is_gone(d, op, op->unverified);
+    if (operation_write(d, op) < 0)
+        return;
+    note_affected(d, op, true);
+    volume_lost(d, op, "is not what was backed up in");
+}
+
+void damaged_found_unfit(struct decide *d, const char *repository, const struct native_row *n, enum unfit unfit,
+                         const char *why)
+{
+    CLEANUP(operation_clear) struct operation op = ROW_INIT;
+    if (unfit == UNFIT_UNKNOWN || !operation_of(d, repository, n, &op))
+        return;
+    if (unfit == UNFIT_ABSENT)
+        found_absent(d, &op, why);
+    else if (unfit == UNFIT_DAMAGED)
+        found_damaged(d, &op, why);
+    else if (!op.unverified[0])
+        found_other(d, &op, why);
+}
+
+/* ---- whole again ---- */
+
+static void heal(struct decide *d, struct operation *op)
+{
+    operation_is_back(d, op);
+    op->lost = false;
+    str_clear(&op->unverified);
+    plan_log(d, LOG_LVL_INFO, "snapshot %s of %s is whole in repository \"%s\" again", op->result.snapshot,
+             op->volume->name, op->policy->repository);
+    if (operation_write(d, op) == 0)
+        volume_backup_there(d, op);
+}
+
+void damaged_found_fit(struct decide *d, const char *repository, const struct native_row *n)
+{
+    CLEANUP(operation_clear) struct operation op = ROW_INIT;
+    if (!operation_of(d, repository, n, &op) || !(op.gone_ns || op.lost || op.unverified[0]))
+        return;
+    op.verified_ns = decide_now(d);
+    heal(d, &op);
+    note_affected(d, &op, false);
+}
+
+void damaged_all_whole(struct decide *d, const struct strs *affected)
+{
+    for (unsigned i = 0; i < affected->n; i++) {
+        CLEANUP(operation_clear) struct operation op = ROW_INIT;
+        if (operation_read(d, affected->v[i], &op) == 0 && op.gone_ns && !op.lost && !op.unverified[0])
+            heal(d, &op);
+    }
+}
+
+void damaged_expired(struct decide *d, const struct operation *expiry)
+{
+    CLEANUP_JSON json_t *removed = mover_result_expired(&expiry->result);
+    CLEANUP(job_run_clear) struct job_run row;
+    job_run_init(&row);
+    if (!removed || repository_row_read(d, expiry->policy->repository, &row, NULL) < 0)
+        return;
+    for (unsigned i = 0; i < row.verification.affected.n; i++) {
+        CLEANUP(operation_clear) struct operation op = ROW_INIT;
+        if (operation_read(d, row.verification.affected.v[i], &op) < 0 || op.lost ||
+            !json_object_get(removed, op.result.snapshot))
+            continue;
+        op.lost = true;
+        operation_write(d, &op);
+    }
+}
+
+/* ---- what is known ---- */
+
+unsigned damaged_known(struct records *r, const struct verify_memory *m, struct operation *last)
+{
+    unsigned n = 0;
+    for (unsigned i = m ? m->affected.n : 0; i-- > 0;) {
+        CLEANUP(operation_clear) struct operation op = ROW_INIT;
+        if (operation_get(r, m->affected.v[i], &op, NULL) < 0 || !still_affected(&op))
+            continue;
+        if (n++ == 0 && last)
+            operation_copy(last, &op);
+    }
+    return n;
+}
