@@ -176,10 +176,9 @@ enum log_level log_least(void)
     return (enum log_level)least;
 }
 
-/* How many bytes at s make a terminal act, or reorder what a person reads: control characters, also those above U+007F,
- * and marks of direction and of lines. Names of volumes are anybody's. */
-static size_t acting(const unsigned char *s)
+size_t text_acts(const char *text)
 {
+    const unsigned char *s = (const unsigned char *)text;
     if ((*s < 0x20 && *s != '\t') || *s == 0x7f)
         return *s ? 1 : 0;
     if ((s[0] == 0xc2 && s[1] >= 0x80 && s[1] < 0xa0) || (s[0] == 0xd8 && s[1] == 0x9c))
@@ -195,7 +194,7 @@ static void escape(const char *line, char *out, size_t cap)
 {
     size_t n = 0;
     for (const unsigned char *s = (const unsigned char *)line; *s && n + 13 < cap;) {
-        size_t k = acting(s);
+        size_t k = text_acts((const char *)s);
         if (!k)
             out[n++] = (char)*s++;
         for (; k > 0; k--)

@@ -10,6 +10,8 @@
 #ifndef SNAPFERRY_BASE_ERR_H
 #define SNAPFERRY_BASE_ERR_H
 
+#include <stddef.h>
+
 /* Class of an error. The numbers are the exit codes of snapferry(8): never renumber. */
 enum err_class {
     ERR_NONE = 0,
@@ -83,6 +85,9 @@ typedef void log_fn(enum log_level lvl, const char *line, void *arg);
 void log_to(log_fn *fn, void *arg);
 /* The current target, for a caller that replaces it temporarily. */
 void log_sink(log_fn **fn, void **arg);
+/* How many bytes at `text` make a terminal act, or reorder what a person reads, 0: none; control characters but the
+ * tab, also those above U+007F, and marks of direction and of lines. Names of volumes are anybody's. */
+size_t text_acts(const char *text);
 /* Characters that make a terminal act are written as \xNN, byte by byte: what is logged has names in it. */
 void log_line(enum log_level lvl, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 #define log_debug(...) log_line(LOG_LVL_DEBUG, __VA_ARGS__)

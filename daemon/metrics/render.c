@@ -8,6 +8,7 @@
 #include "daemon/metrics/render.h"
 
 #include "base/cleanup.h"
+#include "base/err.h"
 
 #include <errno.h>
 #include <math.h>
@@ -51,17 +52,29 @@ static void puts_to(struct buffer *b, const char *s)
     put(b, s, strlen(s));
 }
 
-/* Backslash and newline, and in label values the quote. */
-static void put_escaped(struct buffer *b, const char *s, bool quote)
+/* Backslash and quote; what acts on a terminal is written as \xNN, as in lists and logs, whose backslash is one more.
+ */
+static void put_label(struct buffer *b, const char *s)
 {
-    for (size_t n; *s; s += n) {
-        n = strcspn(s, quote ? "\\\n\"" : "\\\n");
-        put(b, s, n);
-        if (!s[n])
-            break;
-        puts_to(b, s[n] == '\n' ? "\\n" : s[n] == '"' ? "\\\"" : "\\\\");
-        n++;
+    char text[8];
+    while (*s) {
+        const size_t acts = text_acts(s);
+        if (!acts && (*s == '\\' || *s == '"'))
+            put(b, "\\", 1);
+        if (!acts)
+            put(b, s++, 1);
+        for (size_t i = 0; i < acts; i++) {
+            snprintf(text, sizeof text, "\\\\x%02x", (unsigned char)*s++);
+            puts_to(b, text);
+        }
     }
+}
+
+/* Backslash and newline. */
+static void put_help(struct buffer *b, const char *s)
+{
+    for (; *s; s++)
+        *s == '\n' ? puts_to(b, "\\n") : *s == '\\' ? puts_to(b, "\\\\") : put(b, s, 1);
 }
 
 /* The fewest digits that read back as the same number; whole ones up to 2^53 without an exponent. */
@@ -150,7 +163,7 @@ static bool take_labels(struct render *r, struct row *row, const json_t *labels)
             puts_to(&r->labels, ",");
         puts_to(&r->labels, name);
         puts_to(&r->labels, "=\"");
-        put_escaped(&r->labels, value, true);
+        put_label(&r->labels, value);
         puts_to(&r->labels, "\"");
         n++;
     }
@@ -284,7 +297,7 @@ static void put_head(struct buffer *b, const char *prefix, const char *name, con
     const char *const pieces[] = {"# HELP ", prefix, name, " "};
     for (size_t i = 0; i < 4; i++)
         puts_to(b, pieces[i]);
-    put_escaped(b, f->help, false);
+    put_help(b, f->help);
     puts_to(b, "\n# TYPE ");
     puts_to(b, prefix);
     puts_to(b, name);
@@ -305,7 +318,7 @@ static void put_row(struct render *r, const struct row *row, const char *prefix,
         puts_to(b, labels);
         if (row->part == BUCKET) {
             puts_to(b, *labels ? ",le=\"" : "le=\"");
-            put_escaped(b, row->le, true);
+            put_label(b, row->le);
             puts_to(b, "\"");
         }
         puts_to(b, "}");

@@ -105,9 +105,13 @@ static void labels_are_escaped_and_in_order(void **state)
 {
     (void)state;
     has("[{'name':'runs_total','labels':{'class':'a\\\\b\\nc\\\"d','direction':'x, {y}'},'value':3}]",
-        "\nsnapferry_runs_total{direction=\"x, {y}\",class=\"a\\\\b\\nc\\\"d\"} 3\n");
-    has("[{'name':'bytes','labels':{'volume':'/srv/\xc3\xa4\\u0001'},'value':3}]",
-        "\nsnapferry_bytes{volume=\"/srv/\xc3\xa4\x01\"} 3\n");
+        "\nsnapferry_runs_total{direction=\"x, {y}\",class=\"a\\\\b\\\\x0ac\\\"d\"} 3\n");
+    /* What would act on a terminal or reorder an alert's text is written as lists have it. (Issue 13, 19) */
+    has("[{'name':'bytes','labels':{'volume':'/srv/"
+        "\xc3\xa4\\u0001\\u001b[31m\\u007f\\u009b\\u202e\\u2066\\u2028\xe2\x82\xac'},"
+        "'value':3}]",
+        "\nsnapferry_bytes{volume=\"/srv/\xc3\xa4\\\\x01\\\\x1b[31m\\\\x7f\\\\xc2\\\\x9b\\\\xe2\\\\x80\\\\xae"
+        "\\\\xe2\\\\x81\\\\xa6\\\\xe2\\\\x80\\\\xa8\xe2\x82\xac\"} 3\n");
     has("[{'name':'bytes','labels':{'volume':''},'value':3}]", "\nsnapferry_bytes{volume=\"\"} 3\n");
 }
 
