@@ -396,6 +396,15 @@ static int stop_at_once(const struct blob_info *info, void *arg)
     return ++*(int *)arg == 2 ? 77 : 0;
 }
 
+static void refuses_list(struct blobs *b, const char *prefix, const char *message)
+{
+    struct err e = ERR_INIT;
+    struct names l = {.n = 0};
+    assert_true(blobs_list(b, prefix, collect, &l, &e) < 0);
+    assert_int_equal(e.cls, ERR_DAMAGE);
+    assert_non_null(strstr(e.msg, message));
+}
+
 static void listing(void **state)
 {
     (void)state;
@@ -416,10 +425,7 @@ static void listing(void **state)
     assert_int_equal(mkdir(in_dir(".snapshot"), 0700), 0);
     write_file(in_dir(".snapshot/pold.f"), "x");
     assert_int_equal(mkdir(in_dir("emptydir"), 0700), 0);
-    assert_int_equal(mkdir(in_dir("xdir.f"), 0700), 0);
     assert_int_equal(symlink("/", in_dir("link")), 0);
-    assert_int_equal(symlink("/etc/passwd", in_dir("plink.f")), 0);
-    assert_int_equal(mkfifo(in_dir("pfifo.f"), 0600), 0);
 
     assert_int_equal(list(b, "").n, 4);
     assert_string_equal(list(b, "p").text, PACK ":2 ");
@@ -433,6 +439,26 @@ static void listing(void **state)
     int calls = 0;
     assert_int_equal(blobs_list(b, "", stop_at_once, &calls, &e), 77);
     assert_int_equal(calls, 2);
+
+    /* With the name of a blob: packs count as missing, of others a list would not be complete. */
+    assert_int_equal(symlink("/etc/passwd", in_dir("plink.f")), 0);
+    assert_int_equal(mkfifo(in_dir("pfifo.f"), 0600), 0);
+    assert_string_equal(list(b, "p").text, PACK ":2 ");
+    refuses_list(b, "", "is not a regular file");
+    assert_int_equal(unlink(in_dir("plink.f")), 0);
+    assert_int_equal(unlink(in_dir("pfifo.f")), 0);
+    assert_int_equal(list(b, "").n, 4);
+    assert_int_equal(mkdir(in_dir("xdir.f"), 0700), 0);
+    refuses_list(b, "x", "blob xdir of");
+    assert_string_equal(list(b, "kopia.").text, "kopia.repository:3 ");
+    assert_int_equal(rmdir(in_dir("xdir.f")), 0);
+    assert_int_equal(mkfifo(in_dir("x/n1_"), 0600), 0);
+    refuses_list(b, "xn", "\"xn1_\", where blobs");
+    assert_int_equal(unlink(in_dir("x/n1_")), 0);
+    assert_int_equal(symlink("/", in_dir("n")), 0);
+    refuses_list(b, "n", "is no directory");
+    assert_int_equal(list(b, "x").n, 2);
+    assert_int_equal(unlink(in_dir("n")), 0);
 
     /* A subtree that cannot hold the prefix is not entered; one that can and cannot be read is an error. */
     assert_int_equal(chmod(in_dir("p"), 0), 0);
