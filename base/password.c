@@ -109,8 +109,7 @@ static int take_password(char **ret, const char *what, const char *file, const c
     return 0;
 }
 
-/* A pipe without a name in a file system. */
-static bool is_inherited_pipe(int fd, const struct stat *st)
+bool is_inherited_pipe(int fd, const struct stat *st)
 {
     struct statfs fs;
     return S_ISFIFO(st->st_mode) && fstatfs(fd, &fs) == 0 && fs.f_type == PIPEFS_MAGIC;

@@ -26,4 +26,8 @@ int password_check(const char *file, bool insecure, struct err *e);
  * systemd grants access by such a list, never are. */
 bool password_exposed(int fd, const char *path, const struct stat *st);
 
+struct stat;
+/* A pipe without a name in a file system, which has its writer: of COMMAND <(COMMAND). */
+bool is_inherited_pipe(int fd, const struct stat *st);
+
 #endif

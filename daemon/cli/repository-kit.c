@@ -51,8 +51,20 @@ static int put_format(struct blobs *b, const struct kit *k, struct err *e)
     return rc == 0 ? blobs_put(b, FORMAT_BLOB, k->format, k->format_len, e) : rc;
 }
 
-/* Whether the password opens what is in the kit, without looking at any repository. */
-static int kit_open(const struct kit *k, const char *password, struct repo_format **ret, struct err *e)
+/* Where what is set aside lies is nothing for people: `whose` stands for it. */
+static void name_in(char *text, size_t cap, const char *dir, const char *whose)
+{
+    char before[64], *at, rest[sizeof((struct err *)0)->msg];
+    snprintf(before, sizeof before, "repository %.50s", dir);
+    if (!(at = strstr(text, before)))
+        return;
+    snprintf(rest, sizeof rest, "%s", at + strlen(before));
+    snprintf(at, cap - (size_t)(at - text), "%.300s%s", whose, rest);
+}
+
+/* Whether the password opens what is in the kit, without looking at any repository. `whose`: for messages. */
+static int kit_open(const struct kit *k, const char *password, const char *whose, struct repo_format **ret,
+                    struct err *e)
 {
     CLEANUP(aside_clear) struct aside a = {.dir = "/tmp/snapferry-kit.XXXXXX"};
     if (!mkdtemp(a.dir)) {
@@ -62,7 +74,13 @@ static int kit_open(const struct kit *k, const char *password, struct repo_forma
     int rc = blobs_open_dir(&a.blobs, a.dir, BLOBS_CREATE, NULL, 0, e);
     if (rc == 0)
         rc = put_format(a.blobs, k, e);
-    return rc == 0 ? format_load(ret, a.blobs, password, e) : rc;
+    if (rc == 0)
+        rc = format_load(ret, a.blobs, password, e);
+    if (rc < 0) {
+        name_in(e->msg, sizeof e->msg, a.dir, whose);
+        name_in(e->hint, sizeof e->hint, a.dir, whose);
+    }
+    return rc;
 }
 
 /* ---- export ---- */
@@ -166,13 +184,16 @@ int cli_repo_export_key(const struct options *o, struct err *e)
     CLEANUP(kit_clear) struct kit k = {.format = NULL};
     struct repo_format *f = NULL;
     FILE *out = NULL;
+    char whose[300] = "";
     int rc = cli_password(o, &password, e);
     if (rc >= 0)
         rc = cli_open_blobs(o, BLOBS_OPEN, NULL, 0, &b, e);
     if (rc >= 0)
         rc = read_format(b, &k, e);
+    if (b)
+        snprintf(whose, sizeof whose, "repository %.280s", blobs_location(b));
     if (rc >= 0)
-        rc = kit_open(&k, password, &f, e); /* what is exported, not what is read another time */
+        rc = kit_open(&k, password, whose, &f, e); /* what is exported, not what is read another time */
     if (rc >= 0 && !o->without_password && !(k.password = strdup(password)))
         rc = err_nomem(e);
     if (rc >= 0)
@@ -189,9 +210,20 @@ int cli_repo_export_key(const struct options *o, struct err *e)
 
 static int read_text(const char *file, char **ret, struct err *e)
 {
-    FILE *f = strcmp(file, "-") != 0 ? fopen(file, "re") : stdin;
-    if (!f)
-        return err_set(e, ERR_NOT_FOUND, errno, "cannot read %s", text_name(file));
+    FILE *f = stdin;
+    if (strcmp(file, "-") != 0) {
+        CLEANUP_CLOSE int fd = open(file, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+        struct stat st;
+        if (fd < 0 || fstat(fd, &st) < 0)
+            return err_set(e, ERR_NOT_FOUND, errno, "cannot read %s", text_name(file));
+        /* A FIFO waits for somebody; the pipe of `open-key <(COMMAND)` has its writer already. */
+        if (!S_ISREG(st.st_mode) && !is_inherited_pipe(fd, &st))
+            return err_set(e, ERR_USAGE, 0, "%s is not a regular file", text_name(file));
+        fcntl(fd, F_SETFL, 0); /* O_NONBLOCK was for the opening */
+        if (!(f = fdopen(fd, "r")))
+            return err_nomem(e);
+        take_fd(&fd);
+    }
     char *text = calloc(1, KIT_MAX + 1);
     const size_t n = text ? fread(text, 1, KIT_MAX, f) : 0;
     const bool ok = text && !ferror(f) && n < KIT_MAX && strlen(text) == n;
@@ -280,7 +312,9 @@ static int open_with(const struct options *o, const struct kit *k, const char *p
     CLEANUP(blobs_freep) struct blobs *b = NULL;
     struct repo_format *f = NULL;
     unsigned snapshots = 0;
-    int rc = kit_open(k, password, &f, e);
+    char whose[300];
+    snprintf(whose, sizeof whose, "recovery kit %.280s", text_name(o->args[0]));
+    int rc = kit_open(k, password, whose, &f, e);
     if (rc >= 0)
         rc = cli_open_blobs(o, BLOBS_OPEN, NULL, 0, &b, e);
     const int there = rc < 0 ? rc : check_there(b, f, e);

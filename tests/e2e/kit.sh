@@ -17,6 +17,9 @@ expect "a file is not replaced" 12 'cannot create' -- sf "$R" repo export-key "$
 expect "a wrong password makes none" 10 password -- "$SNAPFERRY" -r "$R" --password-file <(echo wrong) --insecure \
     repo export-key "$WORK/none"
 check "and no file" test ! -e "$WORK/none"
+wrong() { "$SNAPFERRY" -r "$R" --password-file <(echo wrong) --insecure "$@" 2>&1; }
+expect "it names the repository, not a place of its own" 0 "^snapferry: wrong password.*$R" -- \
+    eval 'wrong repo export-key "$WORK/none" | grep -v "snapferry-kit"'
 check "to a printer" eval 'sf "$R" repo export-key - | grep -q "RECOVERY KIT"'
 if [ -x build/tests/tools/terminal ]; then
     expect "not on a terminal" 2 'may be logged' -- build/tests/tools/terminal "$SNAPFERRY" -r "$R" --password-file \
@@ -64,6 +67,13 @@ fi
 check "without the password" sf "$R" repo export-key "$WORK/k2" --without-password --quiet
 check "it is not on the page" eval '! grep -q "^Password" "$WORK/k2"'
 expect "nor opens anything" 2 'no password' -- without repo open-key "$WORK/k2"
+expect "nor does a wrong one, which names the kit" 0 "^snapferry: wrong password.*$WORK/k2" -- \
+    eval 'wrong repo open-key "$WORK/k2" | grep -v "snapferry-kit"'
+mkfifo "$WORK/fifo"
+expect "a FIFO is refused at once" 2 'not a regular file' -- timeout 20 "$SNAPFERRY" -r "$R" repo open-key "$WORK/fifo"
+expect "so is a directory" 2 'not a regular file' -- timeout 20 "$SNAPFERRY" -r "$R" repo open-key "$WORK"
+check "what a command writes is none" eval 'without repo open-key <(cat "$K") --quiet'
+check "nor is a pipe" eval 'cat "$K" | without repo open-key - --quiet'
 check "together with it it does" sf "$R" repo open-key "$WORK/k2" --quiet
 sf "$WORK/r2" repo create --quiet
 expect "another repository" 12 'of another repository' -- "$SNAPFERRY" -r "$WORK/r2" repo open-key "$K"
