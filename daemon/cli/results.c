@@ -59,9 +59,15 @@ static void put_item(struct text *t, const json_t *r, const char *member, const 
         put_text(t, "%s%s %s", t->len ? ", " : "", text_bytes((uint64_t)jint(r, member)), what);
 }
 
+/* What an incremental run has not read has no pace. */
 static void backup_text(struct text *t, const json_t *r)
 {
-    put_pace(t, jint(r, json_object_get(r, "doneBytes") ? "doneBytes" : "totalBytes"), r);
+    const int64_t bytes = jint(r, json_object_get(r, "doneBytes") ? "doneBytes" : "totalBytes");
+    if (json_is_true(json_object_get(jobj(r, "incremental"), "used")))
+        put_text(t, "%s in %s, %s read", text_bytes(bytes > 0 ? (uint64_t)bytes : 0),
+                 text_seconds(json_number_value(json_object_get(r, "seconds"))), text_size(r, "readBytes"));
+    else
+        put_pace(t, bytes, r);
     put_text(t, ", %s new", text_size(r, "incrementalBytes"));
     put_item(t, r, "uploadedBytes", "stored");
     if (*jstr(r, "snapshotID"))
