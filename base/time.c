@@ -149,6 +149,26 @@ int time_parse(int64_t *ret, const char *text)
     return 0;
 }
 
+int time_read(int64_t *ret, const char *text)
+{
+    static const char *const forms[] = {"%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%d"};
+    if (time_parse(ret, text) == 0)
+        return 0;
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        struct tm tm = {.tm_isdst = -1};
+        const char *end = strptime(text, forms[i], &tm);
+        const int day = tm.tm_mday;
+        if (!end || *end)
+            continue;
+        const time_t t = mktime(&tm);
+        if (t == (time_t)-1 || tm.tm_mday != day) /* February 30 */
+            return -EINVAL;
+        *ret = ns_of_seconds(t);
+        return 0;
+    }
+    return -EINVAL;
+}
+
 char *time_stamp(int64_t ns, char out[TIME_STAMP])
 {
     time_t t = (time_t)(ns / NS_PER_S);

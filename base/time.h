@@ -58,6 +58,8 @@ void civil_date(int64_t days, int64_t *year, int *month, int *day);
 char *time_text(int64_t ns, char out[TIME_TEXT]);
 /* With any offset from UTC, and everything else that Go's time.RFC3339Nano accepts. 0 or -EINVAL. */
 int time_parse(int64_t *ret, const char *text);
+/* What a person writes: as time_parse(), or "2026-11-21 02:00[:00]" or "2026-11-21" in local time. 0 or -EINVAL. */
+int time_read(int64_t *ret, const char *text);
 /* "20261121T020000", UTC, for names that sort by their time. */
 #define TIME_STAMP 20
 char *time_stamp(int64_t ns, char out[TIME_STAMP]);

@@ -67,6 +67,7 @@ enum value_type {
     V_DURATION,   /* seconds, 0 refused */
     V_DURATION0,  /* seconds, 0 documented as "none" */
     V_MS,         /* milliseconds, 0 refused */
+    V_TIME,       /* that has passed, stored as ns since 1970; "": 0 */
     V_LIST,       /* words */
     V_PATTERNS,   /* words that are fnmatch patterns */
     V_SLOTS,      /* PATTERN=NUMBER words */

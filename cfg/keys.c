@@ -370,6 +370,10 @@ const struct key key_table[] = {
     {{"virtual-host", "repository copy", "yes|no", "no",
       "s3: yes: the bucket is part of the host name (BUCKET.HOST), no: of the path."},
      REPOSITORY(virtual_host), V_YESNO, ANY, NULL},
+    {{"point-in-time", "repository", "time", "",
+      "s3: use the repository as it was at that time, by the versions of the bucket's objects, read only: "
+      "2026-11-20T02:00:00Z, or local time as 2026-11-20 02:00."},
+     REPOSITORY(at_ns), V_TIME, ANY, NULL},
     {{"repository", "copy", "name", "(the only one)", "Repository that is copied."},
      COPY(repository), V_NAME, ANY, NULL},
     {{"on-calendar", "copy", "calendar", "", "Schedule of the copy, systemd.time(7); empty: on request only."},

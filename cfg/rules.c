@@ -106,6 +106,10 @@ static void check_s3(struct cfg *c, const struct section *s)
 static void check_filesystem(struct cfg *c, const struct section *s)
 {
     lacks_key(c, s, "path");
+    /* Ignored it would be what is there now, and written to. */
+    if (has_key(s, "point-in-time"))
+        complain_value(c, CFG_ERROR, s, NULL, "snapshots of its file system are what a directory has instead",
+                       "point-in-time belongs to type = s3: a directory has no versions");
     for (size_t i = 0; i < sizeof s3_keys / sizeof *s3_keys; i++)
         if (has_key(s, s3_keys[i]))
             complain_value(c, CFG_WARNING, s, section_value(s, s3_keys[i]), NULL,
@@ -143,6 +147,8 @@ void cfg_check_repositories(struct cfg *c)
     for (unsigned i = 0; i < c->n_repositories; i++) {
         const struct section *s = SECTION_OF(c, repositories, i);
         const struct cfg_repository *r = &c->repositories[i].pub;
+        if (r->at_ns)
+            c->repositories[i].pub.maintenance = false; /* it would write */
         if (!strcmp(r->type, "s3"))
             check_s3(c, s);
         else
@@ -485,6 +491,10 @@ static void check_class_policy(struct cfg *c, const struct section *s, const str
     if (r && p.move_data && !p.mover[0] && k->match && *k->match && !r->password_file[0])
         complain_value(c, CFG_ERROR, section_find(c, KIND_REPOSITORY, r->name), NULL, NULL,
                        "[repository \"%s\"] has no password-file: the daemon cannot open it", r->name);
+    if (r && r->at_ns && p.move_data && !p.mover[0] && k->match && *k->match)
+        complain_value(c, CFG_ERROR, s, repo, "back up to another repository, or remove point-in-time",
+                       "[storage-class \"%s\"] backs up to [repository \"%s\"], which is read only: point-in-time",
+                       k->name, r->name);
     cfg_policy_clear(&p);
 }
 

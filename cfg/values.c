@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* values.c - parsing and validation of values */
+#include "base/time.h"
 #include "base/units.h"
 #include "cfg/internal.h"
 
@@ -167,6 +168,15 @@ static int parse_span(const struct key *k, const char *text, struct parsed *ret,
                             cap);
     ret->number = v;
     return 0;
+}
+
+static int parse_past(const struct key *k, const char *text, struct parsed *ret, char *why, size_t cap)
+{
+    if (!*text)
+        return 0;
+    if (time_read(&ret->number, text) < 0 || ret->number <= 0)
+        return WHY("%s: time such as 2026-11-20T02:00:00Z or 2026-11-20 02:00 expected, not \"%s\"", k->pub.name, text);
+    return ret->number <= now_ns() ? 0 : WHY("%s: %s has not come yet", k->pub.name, text);
 }
 
 static int parse_yesno(const struct key *k, const char *text, struct parsed *ret, char *why, size_t cap)
@@ -385,6 +395,8 @@ int value_parse(const struct key *k, const char *text, struct arena *a, struct p
     case V_DURATION0:
     case V_MS:
         return parse_span(k, text, ret, why, cap);
+    case V_TIME:
+        return parse_past(k, text, ret, why, cap);
     case V_LIST:
     case V_LISTEN:
     case V_PATTERNS:

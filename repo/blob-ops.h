@@ -56,6 +56,7 @@ struct blobs {
     const _Atomic bool *hurry;       /* likewise */
     bool use_reserve;                /* blobs_use_reserve(); atomic */
     bool guessed;                    /* blobs_layout_is_guessed() */
+    bool past;                       /* blobs_are_past() */
 };
 
 /* A store's writer embeds this first. */

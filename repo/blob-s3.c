@@ -7,6 +7,7 @@
 #include "base/time.h"
 #include "repo/repo-impl.h"
 #include "repo/s3-call.h"
+#include "repo/s3-past.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -69,13 +70,15 @@ static int read_range(struct s3_store *s, const char *name, struct reading *r, s
 {
     char what[400];
     describe(what, "read blob", s, name);
-    for (unsigned n = 1;; n++) {
-        struct s3_call q = {.s = s, .method = "GET", .name = name, .query = "", .restart = restart_range};
+    char version[S3_PAST_QUERY];
+    int rc = s3_past_query(s, name, version, e);
+    for (unsigned n = 1; rc == 0; n++) {
+        struct s3_call q = {.s = s, .method = "GET", .name = name, .query = version, .restart = restart_range};
         q.x.sink = sink_range;
         q.x.arg = r;
         snprintf(q.range, sizeof q.range, "bytes=%llu-%llu", (unsigned long long)r->offset,
                  (unsigned long long)(r->offset + r->len - 1));
-        const int rc = s3_call(&q, e);
+        rc = s3_call(&q, e);
         if (rc < 0)
             return rc;
         if (s3_missing(&q))
@@ -91,6 +94,7 @@ static int read_range(struct s3_store *s, const char *name, struct reading *r, s
             return err_set(e, ERR_GENERIC, 0, "cannot %s: %s does not answer with the range that was asked for", what,
                            s->host);
     }
+    return rc;
 }
 
 static int s3_read(struct blobs *b, const char *name, uint64_t offset, void *dst, size_t len, struct err *e)
@@ -147,10 +151,14 @@ static int get_whole(struct s3_store *s, const char *name, struct getting *g, st
 {
     char what[400];
     describe(what, "read blob", s, name);
-    struct s3_call q = {.s = s, .method = "GET", .name = name, .query = "", .restart = restart_whole};
+    char version[S3_PAST_QUERY];
+    int rc = s3_past_query(s, name, version, e);
+    if (rc < 0)
+        return rc;
+    struct s3_call q = {.s = s, .method = "GET", .name = name, .query = version, .restart = restart_whole};
     q.x.sink = sink_whole;
     q.x.arg = g;
-    const int rc = s3_call(&q, e);
+    rc = s3_call(&q, e);
     if (rc < 0)
         return rc;
     if (g->too_long)
@@ -603,6 +611,7 @@ static void s3_free(struct blobs *b)
 {
     struct s3_store *s = store_of(b);
     s3_http_free(s->http);
+    s3_past_free(s->past);
     s3_recent_clear(&s->recent);
     pthread_rwlock_destroy(&s->keys_lock);
     pthread_mutex_destroy(&s->renewing);
@@ -692,6 +701,19 @@ static const struct blobs_ops s3_ops = {
     .retain = s3_retain,
     .extend = s3_extend,
     .clock = s3_clock,
+    .paced = true,
+};
+
+/* Of a view of the past: reads are those of any bucket, by the version. */
+static const struct blobs_ops s3_past_ops = {
+    .free = s3_free,
+    .read = s3_read,
+    .get = s3_get,
+    .stat = s3_past_stat,
+    .put = s3_past_put,
+    .del = s3_past_delete,
+    .list = s3_past_list,
+    .writer_new = s3_past_writer_new,
     .paced = true,
 };
 
@@ -828,6 +850,10 @@ static int open_parts(struct s3_store *s, const struct s3_place *p, enum blobs_o
         rc = set_keys(s, p, e);
     if (rc == 0)
         rc = s3_http_new(&s->http, &o, e);
+    if (rc == 0 && p->at_ns) {
+        s->base.ops = &s3_past_ops;
+        return s3_past_open(s, p->at_ns, mode == BLOBS_CREATE, e);
+    }
     if (rc == 0 && mode == BLOBS_CREATE)
         rc = must_be_empty(s, e);
     return rc;

@@ -28,6 +28,7 @@ struct s3_place {
     const char *ca_file; /* PEM; NULL or "": the system's */
     const char *ca_text; /* PEM itself, instead of a file; NULL: none; copied */
     bool virtual_host;   /* BUCKET.HOST/KEY; else HOST/BUCKET/KEY */
+    int64_t at_ns;       /* read only, as everything was at that time by the versions of the objects; 0: as it is */
     const char *spool;   /* directory for packs on their way, which exists or can be created */
     unsigned stall_s, connect_s, hurry_s; /* 0: defaults */
     unsigned tries, pause_ms;             /* likewise: requests at most, and the first pause between two */
@@ -37,9 +38,14 @@ struct s3_place {
 int s3_place_check(const struct s3_place *p, struct err *e);
 
 /*
- * Reads the credentials. BLOBS_OPEN makes no request; BLOBS_CREATE makes one list: the bucket must exist, and no object
- * below the prefix (ERR_EXISTS). Errors of requests: ERR_NO_REPO (no such bucket), ERR_PERMISSION (keys, rights),
- * ERR_CLOCK (after one correction), ERR_NO_SPACE, ERR_GENERIC with a hint.
+ * Reads the credentials. BLOBS_OPEN makes no request, or with at_ns one, which is for the bucket's versioning;
+ * BLOBS_CREATE makes one list: the bucket must exist, and no object below the prefix (ERR_EXISTS). Errors of requests:
+ * ERR_NO_REPO (no such bucket), ERR_PERMISSION (keys, rights), ERR_CLOCK (after one correction), ERR_NO_SPACE,
+ * ERR_GENERIC with a hint.
+ *
+ * With at_ns: each blob is the newest version that is not newer, and does not exist if that is a delete marker; what
+ * puts or deletes is -EROFS (ERR_USAGE). A bucket without versions is ERR_USAGE. A version that has been removed since
+ * is a missing blob.
  */
 int blobs_open_s3(struct blobs **ret, const struct s3_place *p, enum blobs_open_mode mode, struct err *e);
 

@@ -44,6 +44,11 @@ const char *blobs_location(const struct blobs *b)
     return b->location;
 }
 
+bool blobs_are_past(const struct blobs *b)
+{
+    return b->past;
+}
+
 void blobs_stats(struct blobs *b, struct blob_stats *ret)
 {
     ret->puts = __atomic_load_n(&b->stats.puts, __ATOMIC_RELAXED);

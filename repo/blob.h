@@ -93,6 +93,8 @@ bool blobs_have_locks(const struct blobs *b); /* whether the kind of store knows
 /* Locks a blob for that period from now on, as if it were put now. -EOPNOTSUPP: stores without object lock.
  * Thread-safe. */
 int blobs_extend(struct blobs *b, const char *name, struct err *e);
+/* Whether it is shown as it was at an earlier time, read only. */
+bool blobs_are_past(const struct blobs *b);
 void blobs_stats(struct blobs *b, struct blob_stats *ret);
 void blobs_request_stats(struct blobs *b, struct blob_request_stats *ret);
 

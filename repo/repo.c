@@ -131,7 +131,8 @@ static int open_cache(struct repo *r, const char *dir, struct err *e)
     }
     char id[2 * FORMAT_ID_MAX + 1];
     hex_encode(id, f->unique_id, f->unique_id_len);
-    if (asprintf(&r->cache_dir, "%s/%s", dir, id) < 0) {
+    /* What is found damaged or missing in the past says nothing of what is there now. */
+    if (asprintf(&r->cache_dir, "%s/%s%s", dir, blobs_are_past(r->blobs) ? "past/" : "", id) < 0) {
         r->cache_dir = NULL;
         return err_nomem(e);
     }

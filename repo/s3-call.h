@@ -11,8 +11,11 @@
 
 #include <pthread.h>
 
+struct s3_past;
+
 struct s3_store {
     struct blobs base;
+    struct s3_past *past; /* NULL: the objects are used as they are now (s3-past.h) */
     struct s3_http *http;
     char *scheme, *host, *bucket, *prefix, *region, *credentials, *spool;
     bool tls;

@@ -14,15 +14,17 @@
 
 struct s3_parser {
     XML_Parser xml;
-    struct s3_page *page;
+    struct s3_page *page; /* one of these four is meant */
+    struct s3_versions *versions;
     struct s3_error *error;
+    char *status; /* of 64 bytes, of the answer to GetBucketVersioning */
     unsigned depth;
     char name[4][32]; /* of the open elements, outermost first; longer names are cut, and none of ours is */
     char text[TEXT_MAX + 1];
     size_t len;
     int rc;
-    struct blob_info one;
-    bool has_key, has_size, has_time;
+    struct s3_version one; /* without versions: one.blob */
+    bool has_key, has_size, has_time, has_id;
 };
 
 static void fail(struct s3_parser *x, int rc)
@@ -43,9 +45,10 @@ static void on_start(void *arg, const char *name, const char **attributes)
         snprintf(x->name[x->depth], sizeof x->name[0], "%s", name);
     x->depth++;
     x->len = 0;
-    if (x->depth == 2 && !strcmp(name, "Contents")) {
-        x->one = (struct blob_info){.length = 0};
-        x->has_key = x->has_size = x->has_time = false;
+    if (x->depth == 2) {
+        x->one.blob = (struct blob_info){.length = 0};
+        x->one.id[0] = '\0';
+        x->has_key = x->has_size = x->has_time = x->has_id = false;
     }
 }
 
@@ -91,15 +94,21 @@ static void url_decode(char *text)
 }
 
 /* A server may ignore that keys are wanted encoded. Names of blobs are the same either way; the prefix may not be. */
+static void key_decode(struct s3_parser *x, const char *prefix)
+{
+    if (strncmp(x->text, prefix, strlen(prefix)) != 0)
+        url_decode(x->text);
+}
+
 static void take_key(struct s3_parser *x)
 {
-    const size_t n = strlen(x->page->prefix);
-    if (strncmp(x->text, x->page->prefix, n) != 0)
-        url_decode(x->text);
+    const char *prefix = x->page ? x->page->prefix : x->versions->prefix;
+    const size_t n = strlen(prefix);
+    key_decode(x, prefix);
     const size_t len = strlen(x->text);
-    x->has_key = !strncmp(x->text, x->page->prefix, n) && len > n && len - n <= BLOB_NAME_MAX;
+    x->has_key = !strncmp(x->text, prefix, n) && len > n && len - n <= BLOB_NAME_MAX;
     if (x->has_key)
-        memcpy(x->one.name, x->text + n, len - n + 1);
+        memcpy(x->one.blob.name, x->text + n, len - n + 1);
 }
 
 static void take_size(struct s3_parser *x)
@@ -108,7 +117,7 @@ static void take_size(struct s3_parser *x)
     errno = 0;
     const unsigned long long n = strtoull(x->text, &end, 10);
     x->has_size = errno == 0 && x->text[0] >= '0' && x->text[0] <= '9' && !*end && n <= INT64_MAX;
-    x->one.length = n;
+    x->one.blob.length = n;
 }
 
 static void take_blob(struct s3_parser *x)
@@ -131,7 +140,18 @@ static void take_blob(struct s3_parser *x)
         p->blobs = all;
         p->cap = cap;
     }
-    p->blobs[p->n++] = x->one;
+    p->blobs[p->n++] = x->one.blob;
+}
+
+/* What an object of a list and a version have. */
+static void member_end(struct s3_parser *x, const char *name)
+{
+    if (!strcmp(name, "Key"))
+        take_key(x);
+    else if (!strcmp(name, "Size"))
+        take_size(x);
+    else if (!strcmp(name, "LastModified"))
+        x->has_time = time_parse(&x->one.blob.mtime_ns, x->text) == 0;
 }
 
 static void page_end(struct s3_parser *x, const char *name)
@@ -149,13 +169,75 @@ static void page_end(struct s3_parser *x, const char *name)
         else if (!strcmp(name, "NextContinuationToken"))
             memcpy(p->token, x->text, x->len + 1);
     } else if (x->depth == 3 && !strcmp(x->name[1], "Contents")) {
-        if (!strcmp(name, "Key"))
-            take_key(x);
-        else if (!strcmp(name, "Size"))
-            take_size(x);
-        else if (!strcmp(name, "LastModified"))
-            x->has_time = time_parse(&x->one.mtime_ns, x->text) == 0;
+        member_end(x, name);
     }
+}
+
+/* ---- versions ---- */
+
+static void take_version(struct s3_parser *x, bool deleted)
+{
+    struct s3_versions *v = x->versions;
+    if (!x->has_key)
+        return;
+    if (!x->has_time || !x->has_id || (!x->has_size && !deleted) || v->n >= S3_PAGE_MAX) {
+        fail(x, -EBADMSG);
+        return;
+    }
+    if (v->n == v->cap) {
+        const size_t cap = v->cap ? 2 * v->cap : 16;
+        struct s3_version *all = realloc(v->all, cap * sizeof *all);
+        if (!all) {
+            fail(x, -ENOMEM);
+            return;
+        }
+        v->all = all;
+        v->cap = cap;
+    }
+    v->all[v->n] = x->one;
+    v->all[v->n++].deleted = deleted;
+}
+
+static void take_marker(struct s3_parser *x, char *to, size_t max)
+{
+    if (strlen(x->text) > max)
+        fail(x, -EBADMSG);
+    else
+        memcpy(to, x->text, strlen(x->text) + 1);
+}
+
+static void versions_end(struct s3_parser *x, const char *name)
+{
+    struct s3_versions *v = x->versions;
+    if (x->depth == 1) {
+        v->listed = !strcmp(name, "ListVersionsResult");
+    } else if (x->depth == 2) {
+        if (!strcmp(name, "Version")) {
+            take_version(x, false);
+        } else if (!strcmp(name, "DeleteMarker")) {
+            take_version(x, true);
+        } else if (!strcmp(name, "IsTruncated")) {
+            v->truncated = !strcmp(x->text, "true");
+        } else if (!strcmp(name, "NextKeyMarker")) {
+            key_decode(x, v->prefix);
+            take_marker(x, v->next_key, S3_KEY_MAX);
+        } else if (!strcmp(name, "NextVersionIdMarker")) {
+            take_marker(x, v->next_id, S3_VERSION_MAX);
+        }
+    } else if (x->depth == 3 && (!strcmp(x->name[1], "Version") || !strcmp(x->name[1], "DeleteMarker"))) {
+        if (strcmp(name, "VersionId") != 0) {
+            member_end(x, name);
+        } else if (x->len > 0) {
+            take_marker(x, x->one.id, S3_VERSION_MAX);
+            x->has_id = x->rc == 0;
+        }
+    }
+}
+
+static void status_end(struct s3_parser *x, const char *name)
+{
+    if (x->depth == 2 && !strcmp(x->name[0], "VersioningConfiguration") && !strcmp(name, "Status"))
+        snprintf(x->status, 64, "%.63s", x->text);
 }
 
 static void error_end(struct s3_parser *x, const char *name)
@@ -177,6 +259,10 @@ static void on_end(void *arg, const char *name)
     x->text[x->len] = '\0';
     if (x->page)
         page_end(x, name);
+    else if (x->versions)
+        versions_end(x, name);
+    else if (x->status)
+        status_end(x, name);
     else
         error_end(x, name);
     x->depth--;
@@ -195,17 +281,38 @@ static bool parser_init(struct s3_parser *x)
     return true;
 }
 
-int s3_parser_new(struct s3_parser **ret, struct s3_page *p, struct err *e)
+/* NULL: no memory. */
+static struct s3_parser *parser_make(void)
 {
     struct s3_parser *x = calloc(1, sizeof *x);
-    if (!x || !parser_init(x)) {
-        free(x);
+    if (x && parser_init(x))
+        return x;
+    free(x);
+    return NULL;
+}
+
+int s3_parser_new(struct s3_parser **ret, struct s3_page *p, struct err *e)
+{
+    struct s3_parser *x = parser_make();
+    if (!x)
         return err_nomem(e);
-    }
     x->page = p;
     p->n = 0;
     p->truncated = p->listed = false;
     p->token[0] = '\0';
+    *ret = x;
+    return 0;
+}
+
+int s3_versions_parser_new(struct s3_parser **ret, struct s3_versions *v, struct err *e)
+{
+    struct s3_parser *x = parser_make();
+    if (!x)
+        return err_nomem(e);
+    x->versions = v;
+    v->n = 0;
+    v->truncated = v->listed = false;
+    v->next_key[0] = v->next_id[0] = '\0';
     *ret = x;
     return 0;
 }
@@ -235,7 +342,10 @@ int s3_parser_end(struct s3_parser *x)
     const int rc = parse(x, "", 0, true);
     if (rc < 0)
         return rc;
-    return x->page->listed && (!x->page->truncated || x->page->token[0]) ? 0 : -EBADMSG;
+    const struct s3_versions *v = x->versions;
+    const bool whole = v ? v->listed && (!v->truncated || v->next_key[0])
+                         : x->page->listed && (!x->page->truncated || x->page->token[0]);
+    return whole ? 0 : -EBADMSG;
 }
 
 void s3_page_free(struct s3_page *p)
@@ -243,6 +353,27 @@ void s3_page_free(struct s3_page *p)
     free(p->blobs);
     p->blobs = NULL;
     p->n = p->cap = 0;
+}
+
+void s3_versions_free(struct s3_versions *v)
+{
+    free(v->all);
+    v->all = NULL;
+    v->n = v->cap = 0;
+}
+
+int s3_versioning_parse(char ret[64], const char *xml, size_t len)
+{
+    struct s3_parser *x = parser_make();
+    if (!x)
+        return -ENOMEM;
+    ret[0] = '\0';
+    x->status = ret;
+    int rc = parse(x, xml, len, true);
+    if (rc == 0 && strcmp(x->name[0], "VersioningConfiguration") != 0)
+        rc = -EBADMSG;
+    s3_parser_free(x);
+    return rc;
 }
 
 /* What becomes part of a message has no control characters. */

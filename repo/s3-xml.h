@@ -20,9 +20,28 @@ struct s3_page {
 };
 void s3_page_free(struct s3_page *p);
 
+/* A page of a list of versions (ListObjectVersions). */
+#define S3_VERSION_MAX 1024 /* what S3 allows of a version's id */
+#define S3_KEY_MAX 1024
+struct s3_version {
+    struct blob_info blob; /* of a delete marker: without a length */
+    bool deleted;          /* a delete marker: from then on there was no such object */
+    char id[S3_VERSION_MAX + 1];
+};
+struct s3_versions {
+    const char *prefix; /* as of struct s3_page */
+    struct s3_version *all;
+    size_t n, cap;
+    bool truncated;
+    char next_key[S3_KEY_MAX + 1], next_id[S3_VERSION_MAX + 1]; /* markers of the next page; next_id may be "" */
+    bool listed;
+};
+void s3_versions_free(struct s3_versions *v);
+
 struct s3_parser;
 /* Empties the page, which must outlive the parser. */
 int s3_parser_new(struct s3_parser **ret, struct s3_page *p, struct err *e);
+int s3_versions_parser_new(struct s3_parser **ret, struct s3_versions *v, struct err *e); /* likewise */
 void s3_parser_free(struct s3_parser *x);
 static inline void s3_parser_freep(struct s3_parser **x)
 {
@@ -31,6 +50,10 @@ static inline void s3_parser_freep(struct s3_parser **x)
 /* 0, or -EBADMSG: no list of S3, or one that exceeds the bounds; -ENOMEM. */
 int s3_parser_feed(struct s3_parser *x, const void *data, size_t len);
 int s3_parser_end(struct s3_parser *x);
+
+/* The text of the element Status in an answer to GetBucketVersioning: "Enabled", "Suspended"; "": it has none. 0, or
+ * -EBADMSG: no such answer. */
+int s3_versioning_parse(char ret[64], const char *xml, size_t len);
 
 struct s3_error {
     char code[64]; /* "NoSuchKey"; "": the document is no error of S3 */

@@ -84,6 +84,7 @@ struct options {
     char **args;       /* positional arguments behind the verb */
     int n_args;
     const char *repo, *password_file, *config, *cache_dir;
+    int64_t at_ns; /* the repository as it was then; 0: as it is */
     uint64_t cache_size, index_memory;
     bool json, help, version, completion, quiet, verbose, debug, yes;
     const char *complete; /* kinds of names for names_print(); NULL: not given */

@@ -199,6 +199,10 @@ _Static_assert(VERB_COUNT <= 64, "a set of verbs is a 64-bit mask");
     (V(SNAPSHOT_LIST) | V(SNAPSHOT_SHOW) | V(LS) | V(CAT) | V(RESTORE) | V(VERIFY) | V(SNAPSHOT_EXPIRE) |              \
      V(SNAPSHOT_PIN) | V(SNAPSHOT_UNPIN) | V(SNAPSHOT_DELETE))
 #define OPENS (FINDS | V(BACKUP) | V(REPO_STATUS) | V(REPO_USAGE) | V(REPO_SYNC) | V(MAINTENANCE))
+/* They only read. */
+#define PAST                                                                                                           \
+    (V(SNAPSHOT_LIST) | V(SNAPSHOT_SHOW) | V(LS) | V(CAT) | V(RESTORE) | V(VERIFY) | V(REPO_STATUS) | V(REPO_USAGE) |  \
+     V(REPO_SYNC))
 #define KITS (V(REPO_EXPORT_KEY) | V(REPO_OPEN_KEY))
 #define WITH_REPO (OPENS | KITS | V(REPO_CREATE) | V(REPO_CHANGE_PASSWORD))
 #define ALONE (V(CHECK_CONFIG) | V(IMPORT_VELERO) | V(PLUGIN_CHECK) | V(BENCH) | V(HELP))
@@ -221,6 +225,7 @@ const struct option_info option_table[] = {
     {OPT_REPO, "repo", "REPO", WITH_REPO, "work on this repository: a directory, file:// URL or [repository] section"},
     {OPT_PASSWORD_FILE, "password-file", "FILE", WITH_REPO, "file with the password (cred:NAME: a systemd credential)"},
     {OPT_INSECURE, "insecure", NULL, WITH_REPO, "use a password file that others can read (with a warning)"},
+    {OPT_AT, "at", "TIME", PAST, "the repository as it was at that time: S3, of a bucket with versions; read only"},
     {OPT_CONFIG, "config", "FILE", WITH_REPO, "configuration file, instead of --config-dir"},
     {OPT_CACHE_DIR, "cache-dir", "DIR", WITH_REPO, "where decrypted indexes are cached"},
     {OPT_CACHE_SIZE, "cache-size", "SIZE", OPENS, "limit of the index cache on disk (default 5GiB)"},

@@ -23,6 +23,7 @@ enum option_id {
     OPT_VERBOSE = 'v',
     OPT_YES = 'y',
     OPT_PASSWORD_FILE = 256,
+    OPT_AT,
     OPT_CONFIG,
     OPT_CACHE_DIR,
     OPT_CACHE_SIZE,

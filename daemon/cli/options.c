@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* options.c - the command line, parsed by the table and checked for form */
 #include "base/nearest.h"
+#include "base/time.h"
 #include "base/units.h"
 #include "daemon/cli/options-table.h"
 #include "daemon/records/names.h"
@@ -52,6 +53,19 @@ static int want_number(unsigned *ret, const char *name, const char *value, unsig
     }
     *ret = (unsigned)n;
     return 0;
+}
+
+static int want_past(int64_t *ret, const char *name, const char *value, struct err *e)
+{
+    const int64_t now = now_ns();
+    int64_t ago;
+    if (parse_duration(&ago, value) == 0 && ago > 0 && ago <= now / NS_PER_S)
+        *ret = now - ago * NS_PER_S;
+    else if (time_read(ret, value) < 0 || *ret <= 0)
+        return bad_value(name, value,
+                         "a time such as 2026-11-20T02:00:00Z or \"2026-11-20 02:00\" (local), or how long ago, as 3d",
+                         e);
+    return *ret <= now ? 0 : bad_value(name, value, "a time that has passed", e);
 }
 
 /* "KEY:VALUE" or "OLD=NEW" into an object of strings. */
@@ -300,6 +314,8 @@ static int set_option(struct options *o, enum option_id id, const char *name, co
     case OPT_MAKE_PASSWORD:
         o->make_password = true;
         return 0;
+    case OPT_AT:
+        return want_past(&o->at_ns, name, v, e);
     case OPT_INSECURE:
         o->insecure = true;
         return 0;

@@ -50,6 +50,7 @@ static int open_copy(const struct options *o, struct blobs **ret, struct err *e)
     struct options there = *o;
     struct err not_new = ERR_INIT;
     there.repo = o->args[0];
+    there.at_ns = 0;
     if (o->dry_run) {
         there.verb = VERB_REPO_CREATE; /* it need not be there */
         int rc = cli_open_blobs(&there, BLOBS_OPEN, NULL, 0, ret, &not_new);

@@ -23,6 +23,7 @@ struct meant {
     bool s3;                            /* dir is "", and the next have the place */
     char endpoint[256], bucket[128], prefix[192], region[64], credentials[4096], ca_file[4096];
     bool virtual_host;
+    int64_t at_ns; /* 0: as it is now */
 };
 
 int cli_cfg(const struct options *o, struct cfg **ret, struct err *e)
@@ -46,13 +47,15 @@ static void take_s3(struct meant *m, const struct cfg_repository *s)
     memcpy(m->credentials, s->credentials, sizeof m->credentials);
     memcpy(m->ca_file, s->ca_file, sizeof m->ca_file);
     m->virtual_host = s->virtual_host;
+    if (!m->at_ns)
+        m->at_ns = s->at_ns;
 }
 
 /* Place and password file. A name without a slash is the section of the configuration if it exists; ./NAME is
  * always a directory. */
 static int resolve_repository(const struct options *o, struct meant *m, struct err *e)
 {
-    *m = (struct meant){.dir = "", .insecure = o->insecure};
+    *m = (struct meant){.dir = "", .insecure = o->insecure, .at_ns = o->at_ns};
     if (o->password_file)
         snprintf(m->password_file, sizeof m->password_file, "%s", o->password_file);
     const char *rest = strstr(o->repo, "://");
@@ -108,6 +111,10 @@ int cli_open_blobs(const struct options *o, enum blobs_open_mode mode, const int
     int rc = resolve_repository(o, &m, e);
     if (rc < 0)
         return rc;
+    if (!m.s3 && m.at_ns) {
+        err_set(e, ERR_USAGE, 0, "--at: repository %s is in a directory, which has no versions", text_name(o->repo));
+        return err_hint(e, "snapshots of its file system are what a directory has instead");
+    }
     if (!m.s3) {
         const struct store_place at = {.type = STORE_DIR, .dir = m.dir};
         return store_open(ret, &at, mode, shards, n_shards, e);
@@ -124,6 +131,7 @@ int cli_open_blobs(const struct options *o, enum blobs_open_mode mode, const int
                                           .credentials = m.credentials,
                                           .ca_file = m.ca_file,
                                           .virtual_host = m.virtual_host,
+                                          .at_ns = m.at_ns,
                                           .spool = cache}};
     return store_open(ret, &at, mode, NULL, 0, e);
 }

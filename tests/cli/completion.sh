@@ -50,9 +50,9 @@ same "states" "$(offers operations --state F)" "Failed Finalizing"
 same "what bench measures" "$(offers bench sp) $(offers bench splitters ha)" "splitters hashes"
 same "nothing where any text will do" "$(offers hold x --note "")" ""
 # Each option with a value has words, or is one of those that cannot have any.
-free="--as --cache-size --checkpoint-interval --class-map --description --ecc-percent --index-memory --length --limit
-    --lines --memory --node --node-name --note --offset --owner --pack-size --queue-depth --read-limit --read-percent
-    --seconds --size --tag --verify-sample --workers --write-limit"
+free="--as --at --cache-size --checkpoint-interval --class-map --description --ecc-percent --index-memory --length
+    --limit --lines --memory --node --node-name --note --offset --owner --pack-size --queue-depth --read-limit
+    --read-percent --seconds --size --tag --verify-sample --workers --write-limit"
 verbs=$("$SNAPFERRY" --help | sed -n '/^verbs/,/^general options/p' |
     grep -oE '^  ((repo|snapshot|native) [a-z-]+|[a-z-]+)' | sort -u)
 without=$(while read -r v; do "$SNAPFERRY" $v --help; done <<<"$verbs" |

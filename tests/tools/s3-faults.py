@@ -19,6 +19,10 @@ GET /_extended        how many objects had their lock extended since the last qu
 GET /_refuse/TEXT     locks of keys that contain TEXT cannot be extended; without TEXT: all can
 GET /_requests        how many requests there were, and sets the numbers to 0; /_count: leaves them
 GET /_packs           how many of them have read from packs of data
+GET /_versions/STATE  Enabled or Suspended: the bucket keeps versions from now on (without TREE), and object locks, which
+                      refuse the removal of a version until they end, also to whoever wants to bypass them (COMPLIANCE)
+GET /_expire          removes noncurrent versions whose lock has ended and delete markers without versions, as a
+                      lifecycle rule does; says how many
 """
 import base64
 import calendar
@@ -58,6 +62,56 @@ class Memory:
 
     def index(self, prefix):
         return {k: (len(v[0]), v[1]) for k, v in list(self.all.items()) if k.startswith(prefix)}
+
+
+class Versions:
+    """A bucket with versions. The newest of a key is the last one; a delete marker has no body."""
+
+    def __init__(self, memory):
+        self.state = "Enabled"
+        self.number = 0
+        self.all = {k: [(b, t, "null", 0)] for k, (b, t) in memory.all.items()}  # key -> (body, time, id, locked until)
+
+    def get(self, key, version=None):
+        found = [v for v in self.all.get(key, ()) if version in (None, v[2])]
+        return (found[-1][0], found[-1][1]) if found and found[-1][0] is not None else None
+
+    def add(self, key, body, when, until=0):
+        self.number += 1
+        name = f"v{self.number:06}" if self.state == "Enabled" else "null"
+        kept = [v for v in self.all.get(key, ()) if name != "null" or v[2] != "null"]
+        self.all[key] = kept + [(body, when, name, until)]
+
+    put = add
+
+    def delete(self, key):
+        self.add(key, None, time.time() + state["skew"])
+
+    def remove(self, key, version):
+        """False: it is locked."""
+        for v in self.all.get(key, ()):
+            if v[2] == version and v[3] > time.time() + state["skew"]:
+                return False
+        self.all[key] = [v for v in self.all.get(key, ()) if v[2] != version]
+        return True
+
+    def extend(self, key, until):
+        vs = self.all[key]
+        vs[-1] = vs[-1][:3] + (max(until, vs[-1][3]),)
+
+    def expire(self):
+        n = 0
+        for key, vs in list(self.all.items()):
+            kept = [v for v in vs[:-1] if v[0] is not None and v[3] > time.time() + state["skew"]] + vs[-1:]
+            if kept and kept[-1][0] is None and len(kept) == 1:
+                kept = []
+            n += len(vs) - len(kept)
+            self.all[key] = kept
+        return n
+
+    def index(self, prefix):
+        return {k: (len(v[-1][0]), v[-1][1]) for k, v in list(self.all.items())
+                if k.startswith(prefix) and v and v[-1][0] is not None}
 
 
 class Tree:
@@ -213,6 +267,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return True
 
     def control(self, path):
+        global objects
         what, *rest = path.strip("/").split("/")
         text = "ok"
         with lock:
@@ -241,6 +296,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 state["refused"] = "".join(rest)
             elif what == "_packs":
                 text = str(state["packs"])
+            elif what == "_versions":
+                if not isinstance(objects, Versions):
+                    objects = Versions(objects)
+                objects.state = rest[0]
+            elif what == "_expire":
+                text = str(objects.expire())
         self.answer(200, text.encode())
 
     def handle_any(self):
@@ -267,8 +328,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
         parts = urllib.parse.unquote(url.path).split("/", 2)
         if parts[1] not in ("b", "bucket"):  # stock Kopia allows no shorter name
             return self.error(404, "NoSuchBucket")
+        q = dict(urllib.parse.parse_qsl(url.query, keep_blank_values=True))
         if len(parts) < 3 or not parts[2]:
-            return self.list(dict(urllib.parse.parse_qsl(url.query, keep_blank_values=True)))
+            if "versioning" in q:
+                return self.versioning()
+            return self.list_versions(q) if "versions" in q else self.list(q)
+        if "versionId" in q:
+            return self.one_version(parts[2], q["versionId"], kind)
         if self.command == "PUT" and url.query == "retention=":
             return self.extend(parts[2], body)
         return getattr(self, "on_" + self.command.lower())(parts[2], body, kind)
@@ -288,6 +354,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.error(403, "AccessDenied")
         with lock:
             state["extended"].add(key)
+            if isinstance(objects, Versions):
+                objects.extend(key, calendar.timegm(time.strptime(found[2].decode(), "%Y-%m-%dT%H:%M:%SZ")))
             state["last"] = (found[2].decode(), found[1].decode())
         return self.answer(200)
 
@@ -301,8 +369,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
         want = self.headers.get("x-amz-content-sha256")
         if want not in ("UNSIGNED-PAYLOAD", hashlib.sha256(body).hexdigest()):
             return self.error(400, "XAmzContentSHA256Mismatch")
+        until = state["locked"][0]
+        until = calendar.timegm(time.strptime(until, "%Y-%m-%dT%H:%M:%SZ")) if until else 0
         with lock:
-            objects.put(key, body, time.time() + state["skew"])
+            if isinstance(objects, Versions):
+                objects.add(key, body, time.time() + state["skew"], until)
+            else:
+                objects.put(key, body, time.time() + state["skew"])
         if kind == "lost-answer":  # done, and nobody hears of it
             return self.reset()
         tag = "0" * 32 if kind == "etag" else hashlib.md5(body).hexdigest()
@@ -318,8 +391,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def on_get(self, key, _body, kind):
         found = objects.get(key)
-        if not found:
-            return self.error(404, "NoSuchKey")
+        return self.answer_with(found, kind) if found else self.error(404, "NoSuchKey")
+
+    def one_version(self, key, version, kind):
+        if not isinstance(objects, Versions):
+            return self.error(400, "InvalidArgument")
+        if self.command == "DELETE":
+            with lock:
+                return self.answer(204) if objects.remove(key, version) else self.error(403, "AccessDenied")
+        found = objects.get(key, version)
+        return self.answer_with(found, kind) if found else self.error(404, "NoSuchVersion")
+
+    def answer_with(self, found, kind):
         body, when = found
         headers = [("Last-Modified", stamp(when, False)), ("ETag", '"lies"')]
         status, m = 200, re.match(r"bytes=(\d+)-(\d+)$", self.headers.get("Range", ""))
@@ -333,6 +416,42 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.command == "HEAD":
             headers.append(("Content-Length", str(len(body))))
         return self.answer(status, body, headers, len(body) // 2 if kind == "truncate" else None)
+
+    def versioning(self):
+        status = f"<Status>{objects.state}</Status>" if isinstance(objects, Versions) else ""
+        self.answer(200, f"<VersioningConfiguration xmlns='http://s3.amazonaws.com/doc/2006-03-01/'>{status}"
+                         "</VersioningConfiguration>".encode())
+
+    def list_versions(self, q):
+        """Of each key the newest first, and all keys in order; without versions each object is its version "null"."""
+        prefix, after = q.get("prefix", ""), (q.get("key-marker", ""), q.get("version-id-marker", ""))
+        with lock:
+            if isinstance(objects, Versions):
+                everything = {k: list(v) for k, v in objects.all.items()}
+            else:
+                everything = {k: [(b"x" * n, t, "null", 0)] for k, (n, t) in objects.index(prefix).items()}
+        rows = [(k, v, i == 0) for k in sorted(everything) if k.startswith(prefix) and "/" not in k[len(prefix):]
+                for i, v in enumerate(reversed(everything[k]))]
+        if after[0]:
+            past = [i for i, (k, v, _) in enumerate(rows) if k < after[0] or (k == after[0] and not after[1])]
+            here = [i for i, (k, v, _) in enumerate(rows) if (k, v[2]) == after]
+            rows = rows[max(past + here, default=-1) + 1:]
+        n = min(int(q.get("max-keys", 1000)), state["page"])
+        more = len(rows) > n
+        text = ""
+        for k, v, latest in rows[:n]:
+            what = "DeleteMarker" if v[0] is None else "Version"
+            size = "" if v[0] is None else f"<Size>{len(v[0])}</Size>"
+            text += (f"<{what}><Key>{urllib.parse.quote(k)}</Key><VersionId>{v[2]}</VersionId><IsLatest>"
+                     f"{'true' if latest else 'false'}</IsLatest><LastModified>{stamp(v[1], True)}</LastModified>{size}"
+                     f"</{what}>")
+        marker = ""
+        if more:
+            k, v, _ = rows[n - 1]
+            marker = f"<NextKeyMarker>{urllib.parse.quote(k)}</NextKeyMarker><NextVersionIdMarker>{v[2]}</NextVersionIdMarker>"
+        self.answer(200, ("<?xml version='1.0' encoding='UTF-8'?><ListVersionsResult xmlns='http://s3.amazonaws.com/doc/"
+                          f"2006-03-01/'><IsTruncated>{'true' if more else 'false'}</IsTruncated>{marker}{text}"
+                          "<EncodingType>url</EncodingType></ListVersionsResult>").encode())
 
     def list(self, q):
         with lock:

@@ -97,7 +97,7 @@ write("proxy.conf", f"""[DEFAULT]
 swift_dir = {where}
 log_level = CRITICAL
 [pipeline:main]
-pipeline = catch_errors cache s3api tempauth bulk slo proxy-server
+pipeline = catch_errors cache s3api tempauth copy bulk slo versioned_writes symlink proxy-server
 [filter:catch_errors]
 use = egg:swift#catch_errors
 [filter:cache]
@@ -113,6 +113,13 @@ user_test_tester = testing .admin
 user_other_reader = reading .admin
 [filter:bulk]
 use = egg:swift#bulk
+[filter:copy]
+use = egg:swift#copy
+[filter:symlink]
+use = egg:swift#symlink
+[filter:versioned_writes]
+use = egg:swift#versioned_writes
+allow_object_versioning = true
 [filter:slo]
 use = egg:swift#slo
 [app:proxy-server]

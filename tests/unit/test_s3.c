@@ -728,6 +728,136 @@ static void pages(void **state)
     assert_string_equal(r.region, "r");
 }
 
+static int versions_of(struct s3_versions *v, const char *text)
+{
+    struct s3_parser *x;
+    assert_int_equal(s3_versions_parser_new(&x, v, NULL), 0);
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < strlen(text); i++)
+        rc = s3_parser_feed(x, text + i, 1);
+    rc = rc == 0 ? s3_parser_end(x) : rc;
+    s3_parser_free(x);
+    return rc;
+}
+
+static void pages_of_versions(void **state)
+{
+    (void)state;
+    struct s3_versions v = {.prefix = "a+b/"};
+    char status[64];
+#define VERSION(key, id, size) "<Version><Key>" key "</Key>" id TIME size "</Version>"
+    assert_int_equal(versions_of(&v, "<ListVersionsResult><IsTruncated>true</IsTruncated><NextKeyMarker>a%2Bb/y"
+                                     "</NextKeyMarker><NextVersionIdMarker/>" VERSION(
+                                         "a%2Bb/x", "<VersionId>1</VersionId>", "<Size>7</Size>") //
+                                 "<DeleteMarker><Key>a+b/y</Key><VersionId>null</VersionId>" TIME
+                                 "</DeleteMarker>" VERSION("c/z", "", "") "</ListVersionsResult>"),
+                     0);
+    assert_int_equal(v.n, 2);
+    assert_string_equal(v.all[0].blob.name, "x");
+    assert_string_equal(v.all[0].id, "1");
+    assert_int_equal(v.all[0].blob.length, 7);
+    assert_false(v.all[0].deleted);
+    assert_string_equal(v.all[1].blob.name, "y");
+    assert_string_equal(v.all[1].id, "null");
+    assert_true(v.all[1].deleted);
+    assert_true(v.truncated);
+    assert_string_equal(v.next_key, "a+b/y");
+    assert_string_equal(v.next_id, "");
+    /* Without an id, a time or a length it cannot be told which one counts, or read. */
+    static const char *const bad[] = {VERSION("a+b/w", "", "<Size>7</Size>"),
+                                      VERSION("a+b/w", "<VersionId></VersionId>", "<Size>7</Size>"),
+                                      VERSION("a+b/w", "<VersionId>1</VersionId>", ""),
+                                      "<Version><Key>a+b/w</Key><VersionId>1</VersionId><Size>7</Size></Version>",
+                                      "<DeleteMarker><Key>a+b/w</Key><VersionId>1</VersionId></DeleteMarker>",
+                                      "<IsTruncated>true</IsTruncated>"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char text[400];
+        snprintf(text, sizeof text, "<ListVersionsResult>%s</ListVersionsResult>", bad[i]);
+        assert_int_equal(versions_of(&v, text), -EBADMSG);
+    }
+    assert_int_equal(versions_of(&v, "<ListBucketResult></ListBucketResult>"), -EBADMSG);
+    s3_versions_free(&v);
+    static const char enabled[] = "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>",
+                      none[] = "<VersioningConfiguration xmlns='x'/>", other[] = "<Status>Enabled</Status>";
+    assert_int_equal(s3_versioning_parse(status, enabled, sizeof enabled - 1), 0);
+    assert_string_equal(status, "Enabled");
+    assert_int_equal(s3_versioning_parse(status, none, sizeof none - 1), 0);
+    assert_string_equal(status, "");
+    assert_int_equal(s3_versioning_parse(status, other, sizeof other - 1), -EBADMSG);
+}
+
+/* The service keeps versions from here on. */
+static void the_past_is_read_only(void **state)
+{
+    (void)state;
+    struct s3_place p = place();
+    uint8_t *data;
+    size_t len;
+    struct blob_info i;
+    struct blob_writer *w;
+    struct blobs *past;
+    p.prefix = "past/";
+    blobs_free(b);
+    OK(blobs_open_s3(&b, &p, BLOBS_OPEN, &e));
+    p.at_ns = now_ns();
+    FAILS(blobs_open_s3(&past, &p, BLOBS_OPEN, &e), ERR_USAGE, "has no versions");
+    ask("_versions/Enabled");
+    OK(blobs_put(b, "p1", "then", 4, &e));
+    OK(blobs_put(b, "p12", "longer name", 11, &e));
+    OK(blobs_put(b, "x1", "gone then", 9, &e));
+    OK(blobs_delete(b, "x1", &e));
+    OK(blobs_put(b, "x2", "deleted later", 13, &e));
+    usleep(2100000); /* times are whole seconds */
+    p.at_ns = now_ns();
+    usleep(1100000);
+    OK(blobs_put(b, "p1", "overwritten", 11, &e));
+    OK(blobs_put(b, "x1", "again", 5, &e));
+    OK(blobs_put(b, "x3", "new", 3, &e));
+    OK(blobs_delete(b, "x2", &e));
+    OK(blobs_open_s3(&past, &p, BLOBS_OPEN, &e));
+    assert_true(blobs_are_past(past));
+    assert_non_null(strstr(blobs_location(past), "/b/past/ as of 20"));
+    assert_false(blobs_lists_lag(past));
+    for (int page = 1; page <= 1000; page *= 1000) {
+        ask("_set/page/%d", page);
+        seen[0] = '\0';
+        OK(blobs_list(past, "", see, NULL, &e));
+        assert_string_equal(seen, " p1:4 p12:11 x2:13");
+        seen[0] = '\0';
+        OK(blobs_list(past, "p1", see, NULL, &e));
+        assert_string_equal(seen, " p1:4 p12:11");
+    }
+    OK(blobs_get(past, "p1", 100, &data, &len, &e));
+    assert_int_equal(len, 4);
+    assert_memory_equal(data, "then", 4);
+    OK(blobs_read(past, "x2", 8, data, 4, &e));
+    assert_memory_equal(data, "late", 4);
+    free(data);
+    FAILS(blobs_get(past, "x1", 100, &data, &len, &e), ERR_DAMAGE, "missing");
+    FAILS(blobs_get(past, "x3", 100, &data, &len, &e), ERR_DAMAGE, "missing");
+    FAILS(blobs_get(past, "x", 100, &data, &len, &e), ERR_DAMAGE, "missing");
+    OK(blobs_stat(past, "p12", &i, &e));
+    assert_int_equal(i.length, 11);
+    assert_int_equal(blobs_put(past, "p1", "no", 2, &e), -EROFS);
+    assert_int_equal(blobs_delete(past, "p1", &e), -EROFS);
+    assert_int_equal(blob_writer_new(&w, past, "p9", &e), -EROFS);
+    FAILS(blobs_put(past, "p9", "no", 2, &e), ERR_USAGE, "cannot be changed");
+    blobs_free(past);
+    FAILS(blobs_open_s3(&past, &p, BLOBS_CREATE, &e), ERR_USAGE, "cannot be changed");
+    /* Asked for by the name alone, without a list before. */
+    OK(blobs_open_s3(&past, &p, BLOBS_OPEN, &e));
+    OK(blobs_stat(past, "p1", &i, &e));
+    assert_int_equal(i.length, 4);
+    FAILS(blobs_stat(past, "x1", &i, &e), ERR_DAMAGE, "missing");
+    ask("_fault/html/9");
+    FAILS(blobs_list(past, "", see, NULL, &e), ERR_GENERIC, "no list of versions");
+    ask("_fault/none/0");
+    blobs_free(past);
+    OK(blobs_get(b, "p1", 100, &data, &len, &e));
+    assert_memory_equal(data, "overwritten", 11);
+    free(data);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -753,6 +883,8 @@ int main(void)
         T(a_hurry_is_short),
         T(threads_do_not_wait_for_each_other),
         cmocka_unit_test(pages),
+        cmocka_unit_test(pages_of_versions),
+        T(the_past_is_read_only),
     };
     return cmocka_run_group_tests(tests, service_start, service_end);
 }

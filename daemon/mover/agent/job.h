@@ -25,6 +25,7 @@ struct job_keep {
 struct job_s3 {
     const char *endpoint, *bucket, *prefix, *region, *ca; /* ca: certificates as text, NULL: the system's */
     bool virtual_host;
+    int64_t at_ns;
 };
 
 /* A store. */
