@@ -19,10 +19,10 @@ static void write_text(const char *dir, const char *text)
 
 static void sets_new(void)
 {
-    json_t **sets[] = {&m.natives,  &m.exposures,  &m.targets,  &m.frozen,     &m.snapshots,
-                       &m.results,  &m.outcomes,   &m.ended,    &m.last_ended, &m.last_completed,
-                       &m.answered, &m.unprepared, &m.late,     &m.pruned,     &m.refused,
-                       &m.liars,    &m.read,       &m.recorded, &m.given_up,   &m.first_exposed};
+    json_t **sets[] = {&m.natives,  &m.exposures,     &m.targets,    &m.frozen,         &m.snapshots, &m.results,
+                       &m.outcomes, &m.ended,         &m.last_ended, &m.last_completed, &m.answered,  &m.unprepared,
+                       &m.late,     &m.pruned,        &m.refused,    &m.liars,          &m.read,      &m.recorded,
+                       &m.given_up, &m.first_exposed, &m.whole};
     json_decref(m.ending);
     m.ending = json_array();
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {

@@ -131,8 +131,7 @@ static int rest_operation(const struct operation *op, void *arg)
 struct members_of {
     unsigned n, by[OP_STATES], errors, wants_expire, expires;
     int64_t total, incremental, uploaded;
-    bool degraded;
-    int64_t disproved_ns; /* a snapshot was not found then */
+    bool degraded, disproved; /* a snapshot was not found */
 };
 static int add_member(const struct operation *op, void *arg)
 {
@@ -144,8 +143,7 @@ static int add_member(const struct operation *op, void *arg)
     x->n++;
     x->by[op->state]++;
     x->degraded |= op->degraded && !op->unverified[0];
-    if (op->unverified[0] && !x->disproved_ns)
-        x->disproved_ns = op->error.at_ns;
+    x->disproved |= op->unverified[0] != '\0';
     x->errors += op->state != OP_COMPLETED && op->error.code;
     x->total += result_bytes(op->result.total);
     x->incremental += result_bytes(op->result.incremental);
@@ -166,14 +164,14 @@ static int rest_backup(const struct backup *b, void *arg)
     if (!json_object_get(m.ended, b->id))
         violated("AO-41", "%s is %s and never ended", b->id, backup_state_name(b->state));
     if (good == x.n)
-        want = x.degraded || b->degraded || x.disproved_ns ? BACKUP_PARTIALLY_FAILED : BACKUP_COMPLETED;
+        want = x.degraded || b->degraded || x.disproved ? BACKUP_PARTIALLY_FAILED : BACKUP_COMPLETED;
     else if (good)
         want = BACKUP_PARTIALLY_FAILED;
     else
         want = canceled == x.n || b->cancel ? BACKUP_CANCELED : BACKUP_FAILED;
     if (b->cancel && want == BACKUP_CANCELED && b->state == BACKUP_FAILED && b->outcome == OUTCOME_FAILED)
         want = BACKUP_FAILED; /* it was decided when the request came */
-    if (good == x.n && !x.degraded && !b->degraded && x.disproved_ns >= b->completed_ns && b->state == BACKUP_COMPLETED)
+    if (good == x.n && !x.degraded && !b->degraded && json_object_get(m.whole, b->id) && b->state == BACKUP_COMPLETED)
         want = BACKUP_COMPLETED; /* it had ended by then */
     if (b->state != want)
         violated("AO-12", "%s is %s: %u of %u operations are Completed, %u failed, %u were canceled", b->id,
@@ -298,7 +296,8 @@ static void rest_proven(const struct volume_row *v, const struct operation *op)
         operation_get(m.records, jstr(b.recorders, op->policy->repository), &by, NULL) < 0 || by.state != OP_COMPLETED)
         return;
     operation_each(m.records, NULL, note_same_snapshot, &x, NULL);
-    if (!x.other) /* else a mover has lied, and one of the two may not have been asked about */
+    /* One whose mover has lied may name another's snapshot: then it may not have been asked about. */
+    if (!x.other && !json_object_get(m.liars, op->id))
         violated("RS-18", "volume %s is protected by %s, which only its mover has seen", v->id, op->id);
 }
 

@@ -63,6 +63,7 @@ static struct model {
     json_t *ended;         /* operation or backup -> kind of its row: it ended, and that is durable */
     json_t *ending;        /* the same of the transaction that is open: [{"id", "kind", ...}] */
     json_t *first_exposed; /* operation -> native snapshot */
+    json_t *whole;         /* backups none of whose snapshots had been found missing when they ended */
     json_t *last_ended, *last_completed; /* volume -> its last operation that ended, and that was Completed */
     json_t *answered;   /* alias -> "gone" or "error": what the storage answered last, and the daemon has read */
     json_t *unprepared; /* operation -> true: its prepare hook has failed, and hook-on-error is fail */

@@ -534,6 +534,20 @@ static void act_one(const struct act *a)
 
 /* ---- daemons ---- */
 
+static int count_missing(const struct operation *op, void *arg)
+{
+    *(int *)arg += op->unverified[0] != '\0';
+    return 0;
+}
+
+static bool is_whole(const char *backup)
+{
+    const struct operation_filter f = {.parent = backup};
+    int missing = 0;
+    operation_each(m.records, &f, count_missing, &missing, NULL);
+    return !missing;
+}
+
 /* A row that has ended counts once its transaction is durable. */
 static void note_end(enum row_kind k, const char *id, const void *was, const void *now)
 {
@@ -547,7 +561,8 @@ static void note_end(enum row_kind k, const char *id, const void *was, const voi
                                         (int)(o->state == OP_COMPLETED && !o->unverified[0]), "retry",
                                         (int)(o->retry_of[0] != '\0'), "snapshot_ns", (json_int_t)o->snapshot_ns));
     else if (k == ROW_BACKUP && b && backup_state_terminal(b->state) && c && !backup_state_terminal(c->state))
-        json_array_append_new(m.ending, json_pack("{s:s,s:i}", "operation", id, "kind", (int)k));
+        json_array_append_new(m.ending,
+                              json_pack("{s:s,s:i,s:b}", "operation", id, "kind", (int)k, "whole", (int)is_whole(id)));
 }
 
 static void ends_durable(bool durable)
@@ -562,6 +577,8 @@ static void ends_durable(bool durable)
         if (json_object_get(m.ended, id))
             violated("exactly once", "%s ends a second time", id);
         json_object_set(m.ended, id, json_object_get(x, "kind"));
+        if (jbool(x, "whole"))
+            json_object_set_new(m.whole, id, json_true());
         if (volume[0])
             json_object_set(m.last_ended, volume, (json_t *)(uintptr_t)x);
         const json_t *before = jobj(m.last_completed, volume);
