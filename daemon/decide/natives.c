@@ -288,12 +288,16 @@ int natives_make_room(struct decide *d, struct operation *op, const struct nativ
     operation_init(&asked);
     const char *id = op->check_operation;
     if (id[0] && operation_read(d, id, &asked) == 0) {
-        if (!op_state_terminal(asked.state))
+        const bool ended = op_state_terminal(asked.state);
+        if (!ended && !op->cancel)
             return 1;
-        natives_note_checked(d, &asked);
-        note_proven(d, op, &asked);
+        if (ended) {
+            natives_note_checked(d, &asked);
+            note_proven(d, op, &asked);
+        }
         str_clear(&op->check_operation);
-        /* One that failed has had its retries: the next would fail as well. What is not known to be safe stays. */
+        /* One that failed has had its retries: the next would fail as well. Nor is one waited for after a cancel: it
+         * may read for minutes. What is not known to be safe stays. */
         op->checks = asked.state != OP_COMPLETED ? CHECKS_MAX : op->checks + 1;
         int rc = operation_write(d, op);
         if (rc < 0)
@@ -307,7 +311,7 @@ int natives_make_room(struct decide *d, struct operation *op, const struct nativ
     if (rc < 0)
         return rc;
     ask_about_own(op, check);
-    if (json_object_size(check) && op->checks < CHECKS_MAX) {
+    if (json_object_size(check) && op->checks < CHECKS_MAX && !op->cancel) {
         char fresh[512];
         if (natives_ask_repository(d, op->policy->repository, check, op->releasing, fresh, NULL) == 0)
             str_set(&op->check_operation, fresh);

@@ -17,6 +17,9 @@ sed -i '/^\[repository "main"\]/,$d' "$CONF/snapferry.ini"
     printf 'maintenance = no\ncredentials = %s\npassword-file = %s\n' "$WORK/keys" "$WORK/password"
 } >"$CONF/conf.d/11-far.ini"
 printf 'access-key = a\nsecret-key = a\n' | secret "$WORK/keys"
+config_add 12-copy "[copy \"near\"]
+repository = far
+path = $WORK/near"
 config_class far "$V" 'repository = far' 'retries = 3'
 random_file "$V/a.img" 12M 1
 check "a repository" "$SNAPFERRY" --config-dir "$CONF" -r far repo create --quiet --splitter DYNAMIC-1M-BUZHASH
@@ -47,6 +50,7 @@ for n in 0 3; do
     canceled "a verification" "$n" ask verify
     canceled "a restore" "$n" ask restore "$F/$V/a.img" "$V/out$n" --from repository
     canceled "maintenance" "$n" ask maintenance --full far
+    canceled "a copy" "$n" ask copy near
     random_file "$V/a.img" 12M "$((n + 2))"
     canceled "a backup" "$n" ask backup "$V/a.img"
 done
