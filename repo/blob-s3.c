@@ -292,14 +292,15 @@ static int spool_failed(const struct s3_store *s, const char *verb, int sys, str
                                           : -EIO;
 }
 
-static int sums_of_file(const struct s3_store *s, struct sums *m, int fd, uint64_t length, struct err *e)
+/* The sums of the file up to `length`; m is of its beginning up to `at`. */
+static int sums_of_file(const struct s3_store *s, struct sums *m, int fd, uint64_t at, uint64_t length, struct err *e)
 {
-    CLEANUP_FREE uint8_t *buffer = malloc(HASH_BUFFER);
-    if (!buffer)
+    CLEANUP_FREE uint8_t *buffer = at < length ? malloc(HASH_BUFFER) : NULL;
+    if (!buffer && at < length)
         return err_nomem(e);
-    bool ok = sums_begin(m, !s->tls);
+    bool ok = true;
     int rc = 0;
-    for (uint64_t at = 0; ok && rc == 0 && at < length;) {
+    while (ok && rc == 0 && at < length) {
         const size_t want = length - at < HASH_BUFFER ? (size_t)(length - at) : HASH_BUFFER;
         const ssize_t n = pread(fd, buffer, want, (off_t)at);
         if (n <= 0)
@@ -309,7 +310,6 @@ static int sums_of_file(const struct s3_store *s, struct sums *m, int fd, uint64
         at += n > 0 ? (uint64_t)n : 0;
     }
     ok = ok && sums_end(m);
-    sums_free(m);
     return rc < 0 ? rc : sums_failed(ok, e);
 }
 
@@ -360,9 +360,14 @@ static int s3_delete(struct blobs *b, const char *name, struct err *e)
 
 /* ---- packs ---- */
 
+/* What is written in the order of its offsets is summed as it is written; the rest is read again for that. */
 struct s3_writer {
     struct blob_writer base;
     int fd;
+    pthread_mutex_t lock; /* of the next three */
+    struct sums sums;
+    uint64_t summed; /* so many bytes from the beginning */
+    bool rewritten;  /* among these: the sums are of nothing */
     char name[BLOB_NAME_MAX + 1];
 };
 
@@ -395,11 +400,18 @@ static int s3_writer_new(struct blob_writer **ret, struct blobs *b, const char *
     struct s3_writer *w = calloc(1, sizeof *w);
     if (!w)
         return err_nomem(e);
+    if (!sums_begin(&w->sums, !store_of(b)->tls)) {
+        sums_free(&w->sums);
+        free(w);
+        return sums_failed(false, e);
+    }
     const int fd = spool_open(store_of(b), e);
     if (fd < 0) {
+        sums_free(&w->sums);
         free(w);
         return fd;
     }
+    pthread_mutex_init(&w->lock, NULL);
     w->base.b = b;
     w->fd = fd;
     snprintf(w->name, sizeof w->name, "%s", name);
@@ -407,20 +419,32 @@ static int s3_writer_new(struct blob_writer **ret, struct blobs *b, const char *
     return 0;
 }
 
+static int writer_sum(struct s3_writer *w, uint64_t offset, const void *data, size_t len, struct err *e)
+{
+    bool ok = true;
+    pthread_mutex_lock(&w->lock);
+    if (offset < w->summed) {
+        w->rewritten = true;
+    } else if (offset == w->summed) {
+        ok = sums_add(&w->sums, data, len);
+        w->summed += len;
+    }
+    pthread_mutex_unlock(&w->lock);
+    return sums_failed(ok, e);
+}
+
 static int s3_writer_write(struct blob_writer *base, uint64_t offset, const void *data, size_t len, struct err *e)
 {
-    const struct s3_writer *w = writer_of(base);
-    while (len > 0) {
-        const ssize_t n = pwrite(w->fd, data, len, (off_t)offset);
+    struct s3_writer *w = writer_of(base);
+    for (size_t done = 0; done < len;) {
+        const ssize_t n = pwrite(w->fd, (const char *)data + done, len - done, (off_t)(offset + done));
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
             return spool_failed(store_of(base->b), "write", n < 0 ? errno : EIO, e);
-        data = (const char *)data + n;
-        offset += (uint64_t)n;
-        len -= (size_t)n;
+        done += (size_t)n;
     }
-    return 0;
+    return len ? writer_sum(w, offset, data, len, e) : 0;
 }
 
 static int s3_writer_read(struct blob_writer *base, uint64_t offset, void *data, size_t len, struct err *e)
@@ -443,17 +467,31 @@ static void s3_writer_abort(struct blob_writer *base)
 {
     struct s3_writer *w = writer_of(base);
     close(w->fd);
+    sums_free(&w->sums);
+    pthread_mutex_destroy(&w->lock);
     free(w);
+}
+
+/* Of the blob, which has `length` bytes: less than was written is possible. */
+static int writer_sums(struct s3_writer *w, uint64_t length, struct err *e)
+{
+    const struct s3_store *s = store_of(w->base.b);
+    if (w->rewritten || w->summed > length) {
+        sums_free(&w->sums);
+        w->summed = 0;
+        if (!sums_begin(&w->sums, !s->tls))
+            return sums_failed(false, e);
+    }
+    return sums_of_file(s, &w->sums, w->fd, w->summed, length, e);
 }
 
 static int s3_writer_commit(struct blob_writer *base, uint64_t length, struct err *e)
 {
     struct s3_writer *w = writer_of(base);
     struct s3_store *s = store_of(base->b);
-    struct sums m;
-    int rc = sums_of_file(s, &m, w->fd, length, e);
+    int rc = writer_sums(w, length, e);
     if (rc == 0)
-        rc = put_body(s, w->name, &m, NULL, w->fd, length, e);
+        rc = put_body(s, w->name, &w->sums, NULL, w->fd, length, e);
     s3_writer_abort(base);
     return rc;
 }

@@ -136,6 +136,13 @@ static const char *list(const char *prefix)
     return seen;
 }
 
+static uint64_t retried(void)
+{
+    struct blob_request_stats s;
+    blobs_request_stats(b, &s);
+    return s.retries;
+}
+
 static void every_operation(void **state)
 {
     (void)state;
@@ -185,6 +192,51 @@ static void every_operation(void **state)
 }
 
 /* Each fault three times, then the request is answered: the fourth is the last that may be made. */
+/* The service refuses what does not have the sums of its request. */
+static void pieces_in_any_order_have_their_sums(void **state)
+{
+    (void)state;
+    static const struct {
+        unsigned at[4]; /* of pieces of four bytes, "0000", "1111" and so on; 99: none */
+        unsigned len;
+        const char *want;
+    } cases[] = {
+        {{0, 4, 8, 12}, 16, "0000111122223333"},
+        {{12, 8, 4, 0}, 16, "3333222211110000"},
+        {{0, 8, 4, 12}, 16, "0000222211113333"},
+        {{4, 0, 8, 99}, 12, "111100002222"},
+        {{0, 4, 0, 99}, 8, "22221111"},
+        {{0, 4, 2, 99}, 8, "00222211"}, /* written over */
+        {{0, 4, 8, 99}, 6, "000011"},
+        {{8, 0, 99, 99}, 10, "1111....00"},
+        {{0, 99, 99, 99}, 0, ""},
+        {{99, 99, 99, 99}, 0, ""},
+    };
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        struct blob_writer *w;
+        uint8_t *data;
+        size_t len;
+        char want[17];
+        OK(blob_writer_new(&w, b, "p-pieces", &e));
+        for (unsigned i = 0; i < 4 && cases[c].at[i] != 99; i++) {
+            char piece[5];
+            snprintf(piece, sizeof piece, "%u%u%u%u", i, i, i, i);
+            OK(blob_writer_write(w, cases[c].at[i], piece, 4, &e));
+        }
+        const uint64_t retries = retried();
+        OK(blob_writer_commit(w, cases[c].len, &e));
+        assert_int_equal(retried(), retries); /* sums that are wrong are tried again, and may be right then */
+        OK(blobs_get(b, "p-pieces", 100, &data, &len, &e));
+        assert_int_equal(len, cases[c].len);
+        snprintf(want, sizeof want, "%s", cases[c].want);
+        for (char *p = want; *p; p++) /* a hole */
+            *p = *p == '.' ? '\0' : *p;
+        assert_memory_equal(data, want, len);
+        free(data);
+    }
+    OK(blobs_delete(b, "p-pieces", &e));
+}
+
 static void what_passes_is_repeated(void **state)
 {
     (void)state;
@@ -863,6 +915,7 @@ int main(void)
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
         T(every_operation),
+        T(pieces_in_any_order_have_their_sums),
         T(what_passes_is_repeated),
         T(but_not_without_end),
         T(a_stalled_server_is_given_up),
