@@ -11,18 +11,8 @@
 
 void copy_times(const struct cfg_copy *k, const struct copy_memory *m, int64_t now, struct copy_times *ret)
 {
-    struct calendar *c = NULL;
-    struct err e = ERR_INIT;
-    *ret = (struct copy_times){.next_ns = INT64_MAX};
-    if (!k->on_calendar[0] || calendar_parse(&c, k->on_calendar, &e) < 0)
-        return; /* check-config refuses it */
-    const int64_t since = m && m->since_ns ? m->since_ns : now, late = COPY_OVERDUE * calendar_interval_s(c, now);
-    const int64_t tried = m && m->tried_ns > since ? m->tried_ns : since,
-                  good = m && m->good_ns > since ? m->good_ns : since;
-    ret->next_ns = calendar_next(c, tried < now ? tried : now);
-    if (late > 0 && now - good > late * NS_PER_S)
-        ret->late_ns = good;
-    calendar_free(c);
+    const struct calendar_runs runs = {k->on_calendar, m ? m->since_ns : 0, m ? m->tried_ns : 0, m ? m->good_ns : 0};
+    calendar_due(&runs, COPY_OVERDUE, now, &ret->next_ns, &ret->late_ns);
 }
 
 /* ---- what is known ---- */

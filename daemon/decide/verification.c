@@ -13,18 +13,8 @@
 void verification_times(const struct cfg_repository *r, const struct verify_memory *m, int64_t now,
                         struct verification_times *ret)
 {
-    struct calendar *c = NULL;
-    struct err e = ERR_INIT;
-    *ret = (struct verification_times){.next_ns = INT64_MAX};
-    if (!r->verification[0] || calendar_parse(&c, r->verification, &e) < 0)
-        return; /* check-config refuses it */
-    const int64_t since = m && m->since_ns ? m->since_ns : now, late = VERIFY_OVERDUE * calendar_interval_s(c, now);
-    const int64_t tried = m && m->tried_ns > since ? m->tried_ns : since,
-                  done = m && m->done_ns > since ? m->done_ns : since;
-    ret->next_ns = calendar_next(c, tried < now ? tried : now);
-    if (late > 0 && now - done > late * NS_PER_S)
-        ret->late_ns = done;
-    calendar_free(c);
+    const struct calendar_runs runs = {r->verification, m ? m->since_ns : 0, m ? m->tried_ns : 0, m ? m->done_ns : 0};
+    calendar_due(&runs, VERIFY_OVERDUE, now, &ret->next_ns, &ret->late_ns);
 }
 
 /* ---- what is known ---- */

@@ -602,3 +602,19 @@ int64_t calendar_interval_s(const struct calendar *c, int64_t now)
     }
     return longest / NS_PER_S;
 }
+
+void calendar_due(const struct calendar_runs *runs, int overdue, int64_t now, int64_t *next_ns, int64_t *late_ns)
+{
+    struct calendar *c = NULL;
+    struct err e = ERR_INIT;
+    *next_ns = INT64_MAX;
+    *late_ns = 0;
+    if (!runs->on_calendar[0] || calendar_parse(&c, runs->on_calendar, &e) < 0)
+        return; /* check-config refuses it */
+    const int64_t since = runs->since_ns ? runs->since_ns : now, tried = max_of(runs->tried_ns, since),
+                  done = max_of(runs->done_ns, since), late = overdue * calendar_interval_s(c, now);
+    *next_ns = calendar_next(c, tried < now ? tried : now);
+    if (late > 0 && now - done > late * NS_PER_S)
+        *late_ns = done;
+    calendar_free(c);
+}

@@ -27,4 +27,15 @@ int64_t calendar_latest(const struct calendar *c, int64_t from_ns, int64_t now_n
  * the time until they occur. 0: there are not two events. */
 int64_t calendar_interval_s(const struct calendar *c, int64_t now_ns);
 
+/* What runs by a calendar event, and when it ran last; wall clock, in ns. */
+struct calendar_runs {
+    const char *on_calendar; /* "": it does not */
+    int64_t since_ns;        /* since when it has this schedule; 0: since now */
+    int64_t tried_ns;        /* when the last run ended; 0: never */
+    int64_t done_ns;         /* when the last one ended that counts; 0: never */
+};
+/* *next_ns: of the next run, in the past: it is due; INT64_MAX: never, or the text is no event. *late_ns: if there was
+ * none that counts for `overdue` intervals, the time of the last one, or since when there is a schedule; else 0. */
+void calendar_due(const struct calendar_runs *runs, int overdue, int64_t now_ns, int64_t *next_ns, int64_t *late_ns);
+
 #endif

@@ -470,11 +470,41 @@ static void hostile(void **state)
     calendar_free(c);
 }
 
+/* Of copies, and of verification. */
+static void due_and_overdue(void **state)
+{
+    (void)state;
+    const int64_t day = 86400 * NS_PER_S, now = 20000 * day + 1;
+    struct calendar_runs r = {"*-*-* 00:00 UTC", 0, 0, 0};
+    int64_t next, late;
+    calendar_due(&r, 3, now, &next, &late);
+    assert_true(next == 20001 * day && late == 0); /* it counts from when it is seen */
+    r.since_ns = now - 4 * day;
+    calendar_due(&r, 3, now, &next, &late);
+    assert_true(next == 19997 * day && late == r.since_ns);
+    r.tried_ns = now - 1;
+    calendar_due(&r, 3, now, &next, &late);
+    assert_true(next == 20000 * day || next == 20001 * day);
+    assert_true(late == r.since_ns); /* none of them counts */
+    r.done_ns = now - day;
+    calendar_due(&r, 3, now, &next, &late);
+    assert_int_equal(late, 0);
+    r.tried_ns = now + 5 * day; /* the clock was set back */
+    calendar_due(&r, 3, now, &next, &late);
+    assert_true(next == 20001 * day);
+    for (unsigned i = 0; i < 2; i++) {
+        r.on_calendar = i ? "often" : "";
+        calendar_due(&r, 3, now, &next, &late);
+        assert_true(next == INT64_MAX && late == 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(examples),          cmocka_unit_test(changes_of_clocks), cmocka_unit_test(random_events),
         cmocka_unit_test(time_only_goes_on), cmocka_unit_test(refused),           cmocka_unit_test(hostile),
+        cmocka_unit_test(due_and_overdue),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
