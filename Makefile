@@ -120,6 +120,7 @@ UNIT_OBJ := $(addprefix $(BUILD)/tests/unit/,recipe.o keys.o)
 $(BUILD)/tests/unit/%: KEYS := $(UNIT_OBJ) -Wl,--wrap=format_derive_key
 $(addprefix $(BUILD)/tests/unit/test_,kdf format format_keys): KEYS := $(BUILD)/tests/unit/recipe.o
 $(BUILD)/tests/unit/test_decide: KEYS += -Wl,--wrap=natives_gather
+$(BUILD)/tests/unit/test_fetch_ahead: KEYS += -Wl,--wrap=pthread_create
 $(BUILD)/tests/unit/test_other_nodes: KEYS += -Wl,--wrap=mono_ns,--wrap=repository_health,--wrap=scan_within
 $(BUILD)/tests/unit/%: $(BUILD)/tests/unit/%.o $(UNIT_OBJ) $(LIBS) $(FLAGS)
 	$(call say,LD,$@)

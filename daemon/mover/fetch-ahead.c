@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "daemon/mover/fetch-ahead.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 
 struct fetch_ahead {
@@ -62,6 +61,16 @@ static void *reader_main(void *arg)
     return NULL;
 }
 
+int fetch_thread(pthread_t *ret, void *(*fn)(void *), void *arg, const char *what, struct err *e)
+{
+    pthread_attr_t attr;
+    pthread_attr_init(&attr);
+    pthread_attr_setstacksize(&attr, 512u << 10);
+    const int sys = pthread_create(ret, &attr, fn, arg);
+    pthread_attr_destroy(&attr);
+    return sys ? err_set(e, ERR_GENERIC, sys, "cannot start %s", what) : 0;
+}
+
 int fetch_ahead_new(struct fetch_ahead **ret, struct blobs *b, unsigned reads, uint64_t most, struct err *e)
 {
     struct fetch_ahead *a = calloc(1, sizeof *a);
@@ -79,17 +88,10 @@ int fetch_ahead_new(struct fetch_ahead **ret, struct blobs *b, unsigned reads, u
         if (!a->slots[i].buf)
             rc = err_nomem(e);
     }
-    pthread_attr_t attr;
-    pthread_attr_init(&attr);
-    pthread_attr_setstacksize(&attr, 512u << 10);
-    for (; rc == 0 && a->started < reads; a->started++) {
-        const int sys = pthread_create(&a->threads[a->started], &attr, reader_main, a);
-        if (sys) {
-            rc = err_set(e, ERR_GENERIC, sys, "cannot start a thread that reads ahead");
-            break;
-        }
+    while (rc == 0 && a->started < reads) {
+        rc = fetch_thread(&a->threads[a->started], reader_main, a, "a thread that reads ahead", e);
+        a->started += rc == 0;
     }
-    pthread_attr_destroy(&attr);
     if (rc < 0) {
         fetch_ahead_free(a);
         return rc;

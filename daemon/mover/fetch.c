@@ -556,20 +556,13 @@ int fetcher_new(struct fetcher **ret, struct repo *r, const struct fetch_plan *p
     f->filling = calloc(1, sizeof *f->filling);
     f->spare = calloc(1, sizeof *f->spare);
     int rc = f->filling && f->spare ? 0 : err_nomem(e);
-    pthread_attr_t attr;
-    pthread_attr_init(&attr);
-    pthread_attr_setstacksize(&attr, 512u << 10);
     for (; rc >= 0 && f->started < workers; f->started++) {
         struct fetch_worker *w = &f->worker[f->started];
         w->f = f;
         w->number = f->started;
-        int sys = pthread_create(&w->thread, &attr, worker_main, w);
-        if (sys) {
-            rc = err_set(e, ERR_GENERIC, sys, "cannot start a worker thread");
+        if ((rc = fetch_thread(&w->thread, worker_main, w, "a worker thread", e)) < 0)
             break;
-        }
     }
-    pthread_attr_destroy(&attr);
     if (rc < 0) {
         fetcher_free(f);
         return rc;

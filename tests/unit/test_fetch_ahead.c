@@ -5,6 +5,7 @@
 #include "daemon/mover/fetch-ahead.h"
 #include "repo/blob.h"
 
+#include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -175,13 +176,38 @@ static void ended_in_the_middle(void **state)
     }
 }
 
+static unsigned refuse_at; /* the thread that cannot be started, by --wrap; 0: none */
+
+int __real_pthread_create(pthread_t *t, const pthread_attr_t *attr, void *(*fn)(void *), void *arg);
+int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *attr, void *(*fn)(void *), void *arg);
+int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *attr, void *(*fn)(void *), void *arg)
+{
+    if (refuse_at && --refuse_at == 0)
+        return EAGAIN;
+    return __real_pthread_create(t, attr, fn, arg);
+}
+
+static void a_thread_cannot_be_started(void **state)
+{
+    (void)state;
+    for (unsigned at = 1; at <= 4; at++) {
+        struct err e = ERR_INIT;
+        struct fetch_ahead *a = NULL;
+        refuse_at = at;
+        assert_int_equal(fetch_ahead_new(&a, store, 4, MOST, &e), -EAGAIN);
+        assert_null(a);
+        assert_non_null(strstr(e.msg, "cannot start a thread that reads ahead: "));
+    }
+    refuse_at = 0;
+    fetch_ahead_free(ahead(4));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(neighbours_are_one_read),
-        cmocka_unit_test(what_cannot_be_read_has_no_bytes),
-        cmocka_unit_test(any_run_any_number_of_reads),
-        cmocka_unit_test(ended_in_the_middle),
+        cmocka_unit_test(neighbours_are_one_read),     cmocka_unit_test(what_cannot_be_read_has_no_bytes),
+        cmocka_unit_test(any_run_any_number_of_reads), cmocka_unit_test(ended_in_the_middle),
+        cmocka_unit_test(a_thread_cannot_be_started),
     };
     return cmocka_run_group_tests_name("fetch_ahead", tests, setup, teardown);
 }
