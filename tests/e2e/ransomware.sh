@@ -114,6 +114,9 @@ expect "the rights that it takes are named" 20 's3:GetBucketVersioning' -- r mai
 check "it is copied as it was" r main --at "$THEN" repo sync-to saved --verify --quiet
 same "to a repository" "$(snapshots saved)" '["/a","/b"]'
 expect "that is whole" 0 'no damage found' -- r saved verify
+expect "which is a copy at first" 13 'is a copy of another one' -- r saved maintenance --full
+check "and a repository of its own when its maintenance is taken" r saved maintenance --take-ownership --quiet
+check "which is done" r saved maintenance --full --quiet
 check "where backups go on" r saved backup "$WORK/a" --as n@h:/a --quiet
 same "with what there is already" "$(r saved snapshot list --all --json | jq '.snapshots | length')" 3
 check "and to a directory" r main --at "$THEN" repo sync-to "$WORK/dir" --quiet
