@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 
 #define LOCK_WAIT_MS 5000 /* udev locks a device for a moment while it looks at it */
 #define USER_WAIT_MS 1000 /* programs that only look at a device or file */
@@ -107,13 +108,33 @@ int claim_target(int fd, const char *path, bool force, struct err *e)
     return 0;
 }
 
-int claim_outside_repositories(const char *path, struct err *e)
+/* Whether the directory belongs to the file system of device nodes, which is in memory. */
+static bool among_devices(int dir)
+{
+    struct stat here, devices;
+    return fstat(dir, &here) == 0 && stat("/dev", &devices) == 0 && here.st_dev == devices.st_dev &&
+           stat("/", &here) == 0 && here.st_dev != devices.st_dev;
+}
+
+int claim_place_of_file(const char *path, struct err *e)
 {
     char where[PATH_MAX];
     CLEANUP_CLOSE int fd = directory_open(path);
-    if (fd < 0 || !in_repository(fd, where, sizeof where))
+    if (fd < 0)
         return 0; /* a missing directory is reported where the file is opened */
-    err_plain(e, ERR_TARGET, EINVAL, "restore target %s lies in the directory of a repository, %s", path, where);
-    err_hint(e, "restore to a place outside of it");
-    return -EINVAL;
+    if (in_repository(fd, where, sizeof where)) {
+        err_plain(e, ERR_TARGET, EINVAL, "restore target %s lies in the directory of a repository, %s", path, where);
+        err_hint(e, "restore to a place outside of it");
+        return -EINVAL;
+    }
+    if (among_devices(fd)) {
+        err_plain(e, ERR_TARGET, ENODEV,
+                  "restore target %s: there is no such device, and a file among devices is lost "
+                  "when the machine goes down",
+                  path);
+        err_hint(e, "make the volume first, or restore with the daemon to a name that a storage class of its driver "
+                    "matches: then the volume is made");
+        return -ENODEV;
+    }
+    return 0;
 }

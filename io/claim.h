@@ -19,7 +19,7 @@
 int claim_target(int fd, const char *path, bool force, struct err *e);
 /* Sets the error for a device that the kernel refused to open exclusively. Returns -EBUSY. */
 int claim_refused(const char *path, const struct stat *st, struct err *e);
-/* Refuses a path in the directory of a repository. */
-int claim_outside_repositories(const char *path, struct err *e);
+/* Refuses the path of a file in the directory of a repository, and among the devices of /dev: ERR_TARGET. */
+int claim_place_of_file(const char *path, struct err *e);
 
 #endif

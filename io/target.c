@@ -325,7 +325,7 @@ int target_open(struct target **ret, const char *path, const struct target_opts 
         rc = open_export(t, -1, e);
     else if (!exists && errno != ENOENT)
         rc = open_error(path, errno, e);
-    else if ((!exists || S_ISREG(st.st_mode)) && (rc = claim_outside_repositories(path, e)) < 0)
+    else if ((!exists || S_ISREG(st.st_mode)) && (rc = claim_place_of_file(path, e)) < 0)
         ; /* refused */
     else if (!exists)
         rc = open_file(t, false, e);

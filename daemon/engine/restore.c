@@ -19,7 +19,8 @@ struct restore {
     void *arg;
     struct request_args req;
     const char *target_driver; /* if it is in no class */
-    struct operation op;       /* of the backup: the source */
+    char target_labels[VOLUME_LABELS_MAX];
+    struct operation op; /* of the backup: the source */
     struct native_row native;
     bool has_native;
     /* what is to be recorded */
@@ -105,6 +106,16 @@ static bool same_volume(const struct restore *r, const char *target)
     return !strcmp(r->op.volume->name, target);
 }
 
+/* A volume that is made for the restore has no record, but its name tells some of its labels. */
+static struct cfg_subject target_subject(struct restore *r)
+{
+    const struct engine *g = r->engine;
+    const char *name = r->req.target;
+    const struct cfg_subject known = recorded_subject(g, name);
+    const struct cfg_subject new = {name, r->target_labels};
+    return known.labels || cfg_class_of(g->cfg, known) || !driver_target_labels(name, r->target_labels) ? known : new;
+}
+
 static int write_restore(struct restore *r, struct err *e)
 {
     struct engine *g = r->engine;
@@ -141,7 +152,7 @@ static int write_restore(struct restore *r, struct err *e)
     str_set(&policy.repository, r->op.policy->repository);
     str_set(&policy.mover, native ? "" : r->op.policy->mover);
     policy_take(&op.policy, policy_make(&policy));
-    class_desc_take(&op.own, class_for_path(g->cfg, recorded_subject(g, target), r->target_driver));
+    class_desc_take(&op.own, class_for_path(g->cfg, target_subject(r), r->target_driver));
     op.kind = KIND_RESTORE;
     str_set(&op.of, r->op.id);
     op.from = from;
@@ -203,11 +214,10 @@ static bool in_repository(const struct restore *r)
 
 /* A snapshot can be put back by the driver that took it; into another kind of storage the data goes by the repository.
  */
-static bool target_takes(const struct restore *r)
+static bool target_takes(struct restore *r)
 {
     CLEANUP(class_desc_unrefp)
-    const struct class_desc *to =
-        class_for_path(r->engine->cfg, recorded_subject(r->engine, r->req.target), r->target_driver);
+    const struct class_desc *to = class_for_path(r->engine->cfg, target_subject(r), r->target_driver);
     const struct class_desc *from = r->native.klass;
     const struct driver *d = driver_by_name(to->driver);
     return d && d->target_from_native && !strcmp(to->driver, from->driver) && !strcmp(to->plugin, from->plugin);

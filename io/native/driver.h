@@ -260,6 +260,9 @@ struct driver {
 int driver_target_open(const char *path, int *fd, struct err *e);
 /* What fills a target that is in no storage class: "nbd" for the address of an export, "device" or "reflink". */
 const char *driver_of_target(const char *name, bool block);
+/* Labels that a volume which is made under this name will have, as far as the name tells: by them a class that selects
+ * by labels is found for a target that is not there yet. False: none. */
+bool driver_target_labels(const char *name, char out[VOLUME_LABELS_MAX]);
 /* What a device is recognised by whatever is stored on it: UUID of device mapper, WWID, serial number, file of a loop
  * device. One without is the same only until it is detached or the machine goes down. An NBD export: whatever has its
  * address. False: no device. */

@@ -208,7 +208,7 @@ int reflink_target(const struct driver_class *c, const char *name, uint64_t size
     if (dir < 0)
         return err_set(e, errno == ENOENT ? ERR_NOT_FOUND : ERR_TARGET, errno, "cannot open the directory %s",
                        dir_path);
-    if ((rc = claim_outside_repositories(ret->final, e)) < 0)
+    if ((rc = claim_place_of_file(ret->final, e)) < 0)
         return rc;
     if ((rc = check_existing(dir, last, ret->final, use != TARGET_NEW, e)) < 0)
         return rc;

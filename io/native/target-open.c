@@ -50,6 +50,24 @@ const char *driver_of_target(const char *name, bool block)
     return nbd_uri_is(name) ? "nbd" : block ? "device" : "reflink";
 }
 
+/* /dev/zvol/POOL/PATH and /dev/GROUP/VOLUME. */
+bool driver_target_labels(const char *name, char out[VOLUME_LABELS_MAX])
+{
+    static const char zvol[] = "/dev/zvol/", dev[] = "/dev/";
+    if (strncmp(name, zvol, sizeof zvol - 1) == 0) {
+        const char *dataset = name + sizeof zvol - 1;
+        const size_t pool = strcspn(dataset, "/");
+        return pool && dataset[pool] && !strchr(dataset, ' ') &&
+               snprintf(out, VOLUME_LABELS_MAX, "dataset:%s pool:%.*s", dataset, (int)pool, dataset) <
+                   VOLUME_LABELS_MAX;
+    }
+    if (strncmp(name, dev, sizeof dev - 1) != 0)
+        return false;
+    const char *group = name + sizeof dev - 1, *slash = strchr(group, '/');
+    return slash && slash > group && slash[1] && !strchr(slash + 1, '/') && !strchr(name, ' ') &&
+           snprintf(out, VOLUME_LABELS_MAX, "vg:%.*s", (int)(slash - group), group) < VOLUME_LABELS_MAX;
+}
+
 bool driver_target_identity(const char *path, char *out, size_t size)
 {
     struct stat st;

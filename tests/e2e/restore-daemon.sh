@@ -83,6 +83,12 @@ check "with equal bytes" cmp -n $((12 * MIB)) "$WORK/v.orig" "$DEV"
 check "what the range had brought was not written again" test "$(number equalBytes <<<"$out")" -ge $((2 * MIB))
 
 # ---- what is refused ----
+if [ "$(stat -c %d /dev)" != "$(stat -c %d /)" ]; then
+    expect "a device that is not there, and in no class" 17 'there is no such device' -- restore "/dev/snapferry-none-$$"
+    check "nothing was made among devices" eval '! ls /dev/*snapferry-none-* 2>/dev/null'
+else
+    skip "devices that are not there" "/dev is no file system of its own here"
+fi
 expect "an offset beyond the end" 2 'beyond the end' -- restore "$WORK/xfs/x.img" --offset 1T
 expect "a length of nothing" 2 'at least one byte' -- restore "$WORK/xfs/x.img" --length 0
 expect "a part of something new" 2 'mutually exclusive' -- restore "$WORK/xfs/x.img" --new --offset 5

@@ -34,6 +34,14 @@ ln -s "$R/sub" "$WORK/link"
 expect "and by a link" 17 'directory of a repository' -- restore "$WORK/link/out"
 same "nothing was made there" "$(ls "$R/sub")" ""
 
+# A device that is not there: a file of its name would be in memory, and gone when the machine goes down.
+if [ "$(stat -c %d /dev)" != "$(stat -c %d /)" ]; then
+    expect "a device that is not there" 17 'there is no such device' -- restore "/dev/snapferry-none-$$"
+    check "nothing was made among devices" test ! -e "/dev/snapferry-none-$$"
+else
+    skip "devices that are not there" "/dev is no file system of its own here"
+fi
+
 # A file that a process has open.
 truncate -s 8M "$WORK/open"
 sleep 600 3<>"$WORK/open" &

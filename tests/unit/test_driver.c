@@ -287,11 +287,37 @@ static void test_device_ids(void **state)
     assert_string_equal(id[0], "device:fs-uuid:0B2F-11");
 }
 
+static void labels_of_names(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *want; /* NULL: none */
+    } cases[] = {
+        {"/dev/zvol/tank/vm/new", "dataset:tank/vm/new pool:tank"},
+        {"/dev/zvol/tank/new", "dataset:tank/new pool:tank"},
+        {"/dev/zvol/tank", NULL},
+        {"/dev/zvol//new", NULL},
+        {"/dev/zvol/tank/a b", NULL},
+        {"/dev/vg0/new", "vg:vg0"},
+        {"/dev/vg0/", NULL},
+        {"/dev//new", NULL},
+        {"/dev/sda", NULL},
+        {"/dev/disk/by-id/x", NULL},
+        {"/srv/vg0/new", NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char labels[VOLUME_LABELS_MAX];
+        assert_int_equal(driver_target_labels(cases[i].name, labels), cases[i].want != NULL);
+        if (cases[i].want)
+            assert_string_equal(labels, cases[i].want);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_registry),  cmocka_unit_test(test_alias),
-                                       cmocka_unit_test(test_choose),    cmocka_unit_test(test_same_pool),
-                                       cmocka_unit_test(test_documents), cmocka_unit_test(test_exposures_documents),
-                                       cmocka_unit_test(test_device_ids)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_registry),   cmocka_unit_test(test_alias),
+                                       cmocka_unit_test(test_choose),     cmocka_unit_test(test_same_pool),
+                                       cmocka_unit_test(test_documents),  cmocka_unit_test(test_exposures_documents),
+                                       cmocka_unit_test(test_device_ids), cmocka_unit_test(labels_of_names)};
     return cmocka_run_group_tests_name("drivers", tests, NULL, NULL);
 }

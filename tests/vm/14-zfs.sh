@@ -300,6 +300,7 @@ id=$(askj volumes | jq -r '.volumes[] | select(.name == "/dev/zvol/tank/vm/twin"
 expect "into a new volume, from the repository" 0 -- \
     ask restore "$B2//dev/zvol/tank/vm/twin" /dev/zvol/tank/vm/new --from repository --wait --quiet
 check "the bytes of the incremental backup" cmp /srv/twin.new /dev/zvol/tank/vm/new
+check "it is a volume, and no file among devices" test -b /dev/zvol/tank/vm/new
 expect "the other one, too" 0 -- \
     ask restore "$B2//dev/zvol/tank/vm/mounted" /dev/zvol/tank/vm/sparse --from repository --wait --quiet
 check "it is sparse" test "$(zfs get -Hp -o value used tank/vm/sparse)" -lt $((40 * MIB))
