@@ -80,7 +80,7 @@ static void pack_enqueue(struct session *s, struct pack *p)
     else
         s->queue = p;
     s->queue_end = p;
-    pthread_cond_broadcast(&s->changed);
+    pthread_cond_broadcast(&s->finish);
 }
 
 void pack_close(struct session *s, struct pack *p)
@@ -214,7 +214,7 @@ void *session_finisher(void *session)
     pthread_mutex_lock(&s->lock);
     for (;;) {
         while (!s->queue && !s->stopping)
-            pthread_cond_wait(&s->changed, &s->lock);
+            pthread_cond_wait(&s->finish, &s->lock);
         struct pack *p = s->queue;
         if (!p)
             break;

@@ -65,6 +65,7 @@ struct session {
     struct repo *repo;
     struct session *next; /* in repo.sessions */
     pthread_mutex_t lock;
+    pthread_cond_t finish; /* a pack is in the queue, or the session ends */
     pthread_cond_t changed;
     pthread_mutex_t flush_lock; /* one flush at a time; taken before lock */
     pthread_mutex_t begin_lock; /* putting markers */

@@ -404,6 +404,7 @@ int session_new(struct session **ret, struct repo *r, const struct session_opts 
     pthread_mutex_init(&s->flush_lock, NULL);
     pthread_mutex_init(&s->begin_lock, NULL);
     pthread_mutex_init(&s->table_lock, NULL);
+    pthread_cond_init(&s->finish, NULL);
     pthread_cond_init(&s->changed, NULL);
     pthread_rwlock_wrlock(&r->sessions_lock);
     s->next = r->sessions;
@@ -449,7 +450,7 @@ void session_free(struct session *s)
     leave_repo(s);
     pthread_mutex_lock(&s->lock);
     s->stopping = true;
-    pthread_cond_broadcast(&s->changed);
+    pthread_cond_broadcast(&s->finish);
     pthread_mutex_unlock(&s->lock);
     for (unsigned i = 0; i < s->n_finishers; i++)
         pthread_join(s->finishers[i], NULL);
@@ -462,6 +463,7 @@ void session_free(struct session *s)
     dead_sessions_leave(&s->dead);
     free(s->packs);
     pending_clear(&s->pending);
+    pthread_cond_destroy(&s->finish);
     pthread_cond_destroy(&s->changed);
     pthread_mutex_destroy(&s->lock);
     pthread_mutex_destroy(&s->flush_lock);
