@@ -346,6 +346,12 @@ bench-s3: all $(BUILD)/perf/s3_sink
 	@perf/deps.sh
 	@BUILD=$(BUILD) perf/s3.sh
 
+# Quick and full maintenance, beside stock Kopia's.
+.PHONY: bench-maintenance
+bench-maintenance: all $(BUILD)/perf/make_contents $(BUILD)/tests/tools/age_repository
+	@perf/deps.sh
+	@BUILD=$(BUILD) perf/maintenance.sh
+
 # What an operation costs the daemon, from 10 to 10,000 volumes, with movers that answer at once.
 .PHONY: bench-scale
 bench-scale: $(BUILD)/perf/bench_scale
@@ -464,6 +470,7 @@ Measure
   make bench-scaling      time and memory by size of volume and repository, and by workers
   make bench-changed      incremental backups against full reads: PLACES="10 100 1000" SIZE=1024 RUNS=3
   make bench-s3           to and from object storage, beside Kopia and rclone: KOPIA=/path DELAYS="0 50" RUNS=3
+  make bench-maintenance  time and memory of maintenance, beside Kopia's: KOPIA=/path CONTENTS="100000 1000000"
   make bench-scale        CPU time, commits, memory and `status` of the daemon by number of volumes: VOLUMES="10 100"
   make bench-instructions instructions per byte of the kernels against the kept numbers; ACCEPT=1 keeps new ones
 

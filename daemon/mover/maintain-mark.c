@@ -30,7 +30,7 @@ int maintain_stopped(const struct mover_cancel *c, struct err *e)
 static int mark_content(const struct content_id *id, void *arg, struct err *e)
 {
     struct maintain_mark *m = arg;
-    int rc = id_set_add(m->used, id, 0, e);
+    int rc = id_set_add_later(m->used, id, 0, e);
     return rc < 0 ? rc : maintain_stopped(m->cancel, e);
 }
 
@@ -113,6 +113,8 @@ int maintain_mark(struct maintain_mark *m, struct err *e)
         rc = manifests_walk(all, "snapshot", NULL, mark_snapshot, &l, e);
     if (rc < 0 && inner.cls != ERR_NONE)
         *e = inner;
+    if (rc == 0)
+        rc = id_set_settle(m->used, e);
     if (rc == 0 && manifests_ignored(all))
         rc = err_set(e, ERR_DAMAGE, EBADMSG,
                      "%llu manifests have ids that no client makes: what they need is unknown, so nothing is removed",

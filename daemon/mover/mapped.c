@@ -226,8 +226,11 @@ struct id_slot {
 struct id_set {
     struct area slots;
     uint64_t n, mask;
+    struct id_slot *later; /* to be added in order; NULL: none yet */
+    size_t n_later;
     char dir[4200];
 };
+#define LATER ((size_t)1 << 19) /* 16 MiB */
 
 static uint64_t slots_for(uint64_t expected)
 {
@@ -260,6 +263,7 @@ void id_set_free(struct id_set *s)
     if (!s)
         return;
     area_close(&s->slots);
+    free(s->later);
     free(s);
 }
 
@@ -308,20 +312,50 @@ static int grow(struct id_set *s, struct err *e)
     return 0;
 }
 
-int id_set_add(struct id_set *s, const struct content_id *id, uint8_t tag, struct err *e)
+static int slot_add(struct id_set *s, const struct id_slot *k, struct err *e)
 {
     if (s->n + 1 > (s->mask + 1) / 4 * 3) {
         int rc = grow(s, e);
         if (rc < 0)
             return rc;
     }
-    const struct id_slot k = slot_of(id, tag);
-    struct id_slot *at = slot_find(s, &k);
+    struct id_slot *at = slot_find(s, k);
     if (at->used)
         return 0;
-    *at = k;
+    *at = *k;
     s->n++;
     return 1;
+}
+
+int id_set_add(struct id_set *s, const struct content_id *id, uint8_t tag, struct err *e)
+{
+    const struct id_slot k = slot_of(id, tag);
+    return slot_add(s, &k, e);
+}
+
+static int by_hash(const void *a, const void *b)
+{
+    return memcmp(((const struct id_slot *)a)->hash, ((const struct id_slot *)b)->hash,
+                  sizeof((struct id_slot *)0)->hash);
+}
+
+int id_set_settle(struct id_set *s, struct err *e)
+{
+    int rc = 0;
+    if (s->n_later > 1)
+        qsort(s->later, s->n_later, sizeof *s->later, by_hash);
+    for (size_t i = 0; i < s->n_later && rc >= 0; i++)
+        rc = slot_add(s, &s->later[i], e);
+    s->n_later = 0;
+    return rc < 0 ? rc : 0;
+}
+
+int id_set_add_later(struct id_set *s, const struct content_id *id, uint8_t tag, struct err *e)
+{
+    if (!s->later && !(s->later = malloc(LATER * sizeof *s->later)))
+        return err_nomem(e);
+    s->later[s->n_later++] = slot_of(id, tag);
+    return s->n_later < LATER ? 0 : id_set_settle(s, e);
 }
 
 bool id_set_has(struct id_set *s, const struct content_id *id, uint8_t tag)
@@ -332,5 +366,5 @@ bool id_set_has(struct id_set *s, const struct content_id *id, uint8_t tag)
 
 uint64_t id_set_count(const struct id_set *s)
 {
-    return s->n;
+    return s->n + s->n_later; /* too many, rather than too few, for who has forgotten to settle it */
 }

@@ -44,6 +44,10 @@ static inline void id_set_freep(struct id_set **s)
 }
 /* `tag` distinguishes uses of the same id (0..255). 1: new; 0: already present; negative: error. */
 int id_set_add(struct id_set *s, const struct content_id *id, uint8_t tag, struct err *e);
+/* For many ids in random order: they are kept (16 MiB) and added in the order of the table, so that its pages are
+ * touched one after the other. Before the set is asked, id_set_settle() adds the rest. Both: 0 or negative. */
+int id_set_add_later(struct id_set *s, const struct content_id *id, uint8_t tag, struct err *e);
+int id_set_settle(struct id_set *s, struct err *e);
 bool id_set_has(struct id_set *s, const struct content_id *id, uint8_t tag);
 uint64_t id_set_count(const struct id_set *s);
 
