@@ -312,13 +312,20 @@ static int grow(struct id_set *s, struct err *e)
     return 0;
 }
 
+/* So that `more` can be added. */
+static int make_room(struct id_set *s, size_t more, struct err *e)
+{
+    int rc = 0;
+    while (rc >= 0 && s->n + more > (s->mask + 1) / 4 * 3)
+        rc = grow(s, e);
+    return rc;
+}
+
 static int slot_add(struct id_set *s, const struct id_slot *k, struct err *e)
 {
-    if (s->n + 1 > (s->mask + 1) / 4 * 3) {
-        int rc = grow(s, e);
-        if (rc < 0)
-            return rc;
-    }
+    const int rc = make_room(s, 1, e);
+    if (rc < 0)
+        return rc;
     struct id_slot *at = slot_find(s, k);
     if (at->used)
         return 0;
@@ -341,7 +348,8 @@ static int by_hash(const void *a, const void *b)
 
 int id_set_settle(struct id_set *s, struct err *e)
 {
-    int rc = 0;
+    /* Before: in a table that grows meanwhile the lower half would be filled first, and each probe be long. */
+    int rc = make_room(s, s->n_later, e);
     if (s->n_later > 1)
         qsort(s->later, s->n_later, sizeof *s->later, by_hash);
     for (size_t i = 0; i < s->n_later && rc >= 0; i++)

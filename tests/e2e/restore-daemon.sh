@@ -84,7 +84,7 @@ check "what the range had brought was not written again" test "$(number equalByt
 
 # ---- what is refused ----
 if [ "$(stat -c %d /dev)" != "$(stat -c %d /)" ]; then
-    expect "a device that is not there, and in no class" 17 'there is no such device' -- restore "/dev/snapferry-none-$$"
+    expect "a device that is not there, in no class" 17 'there is no such device' -- restore "/dev/snapferry-none-$$"
     check "nothing was made among devices" eval '! ls /dev/*snapferry-none-* 2>/dev/null'
 else
     skip "devices that are not there" "/dev is no file system of its own here"
