@@ -47,9 +47,10 @@ verdict() { # NAME
 }
 begin() { # NAME: a backup whose recorder is stopped; recorders are quick, one that was too quick is followed by another
     local try
-    n=$1
-    image "$V/$n.img" 2 "$RANDOM"
     for try in $(seq 30); do
+        # Each time another volume: of one whose last backup is not there more is asked before its native snapshot goes.
+        n=$1-$try
+        image "$V/$n.img" 2 "$RANDOM"
         A=$(submit "$V/$n.img")
         hold && return
         wait_state "$A" none 60 >/dev/null
