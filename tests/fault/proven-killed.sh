@@ -28,6 +28,7 @@ recorder() { # of the last backup, whatever its number; "": it has ended
     sql "SELECT id FROM operations WHERE id LIKE 'record-%' AND state IN ('Queued', 'Starting', 'Running', 'Retrying')
          ORDER BY seq DESC LIMIT 1"
 }
+result_file() { printf '%s/results/%s.json' "$STATE" "$(printf %s "$1" | sha256sum | cut -c1-32)"; }
 hold() { # [ANOTHER]: stops the mover of the recorder, which is not ANOTHER; false: it was too quick
     local end=$((SECONDS + 60))
     R=
@@ -35,7 +36,11 @@ hold() { # [ANOTHER]: stops the mover of the recorder, which is not ANOTHER; fal
         R=$(recorder)
         [ -n "$R" ] || ! terminal "$(state "$A")" || return
     done
-    PID=$(hold_mover "$R" 60)
+    PID=$(hold_mover "$R" 60) || return
+    # One that has its result, and is killed then, has not found out less.
+    grep -q '"code"' "$(result_file "$R")" 2>/dev/null || return 0
+    kill -CONT "$PID"
+    return 1
 }
 verdict() { # NAME
     wait_state "$A" PartiallyFailed 120 >/dev/null
