@@ -320,7 +320,8 @@ expect "verify, the last one too" 0 -- ask verify main --read-percent 100 --wait
 expect "its bytes" 0 -- \
     ask restore "$B3//dev/zvol/tank/vm/twin" /dev/zvol/tank/vm/last --from repository --wait --quiet
 check "are those of the volume" cmp /dev/zvol/tank/vm/last /dev/zvol/tank/vm/twin
-sed -i 's/snapshots-to-retain = 1/snapshots-to-retain = 0/' $CONF/conf.d/zvols.ini
+# The base of the next incremental backup is kept for as long as there is to be one.
+sed -i 's/snapshots-to-retain = 1/snapshots-to-retain = 0\nchanged-blocks = no/' $CONF/conf.d/zvols.ini
 check "nothing is to be kept any more" systemctl reload snapferryd
 expect "native prune removes what is kept" 0 -- ask native prune
 until_true 60 eval '[ -z "$(ours)" ]'
