@@ -60,12 +60,6 @@ static void note_affected(struct decide *d, const struct operation *op, bool aff
 
 /* ---- not as it has to be ---- */
 
-static bool is_last_good(struct decide *d, const struct operation *op)
-{
-    const struct volume_row *v = volume_row_peek(d->records, op->volume_id);
-    return v && !strcmp(v->last_good_backup, op->parent);
-}
-
 static void volume_lost(struct decide *d, const struct operation *op, const char *what)
 {
     struct err e = ERR_INIT;
@@ -82,7 +76,7 @@ static void found_absent(struct decide *d, struct operation *op, const char *why
     if (op->lost)
         return;
     op->lost = true;
-    if (is_last_good(d, op))
+    if (operation_is_last_good(d->records, op))
         operation_is_gone(d, op, why);
     if (operation_write(d, op) == 0)
         volume_lost(d, op, "is no longer in");

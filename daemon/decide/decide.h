@@ -749,6 +749,8 @@ int64_t operation_changed_bytes(const struct operation *op);
 /* What shows that it can be restored: "" another process than its mover has found its snapshot in the repository;
  * "mover" that alone says so; "plugin:NAME" so does the plugin that stored the data; "native" its native snapshot. */
 const char *operation_evidence(const struct operation *op);
+/* Whether its backup is the one that protects its volume. */
+bool operation_is_last_good(struct records *r, const struct operation *op);
 /* ---- what shows that a backup can be restored (evidence.c) ---- */
 
 /* The snapshot in the repository that one of our own movers has reported and that nobody else has seen; "": none.

@@ -23,17 +23,10 @@ const char *operation_unproven(const struct operation *op)
     return unproven ? op->result.snapshot : "";
 }
 
-static bool is_last_good(struct records *r, const struct operation *op)
-{
-    CLEANUP(volume_row_clear) struct volume_row v;
-    volume_row_init(&v);
-    return volume_row_get(r, op->volume_id, &v, NULL) == 0 && !strcmp(v.last_good_backup, op->parent);
-}
-
 json_t *operation_expected(struct records *r, const struct operation *op, const char *repository)
 {
     char source[SOURCE_TEXT];
-    if (!operation_unproven(op)[0] || strcmp(op->policy->repository, repository) != 0 || !is_last_good(r, op))
+    if (!operation_unproven(op)[0] || strcmp(op->policy->repository, repository) != 0 || !operation_is_last_good(r, op))
         return NULL;
     json_t *x = json_object();
     const int64_t created_ns = op->native_doc->created_ns, size = exposure_read(op->exposure).size;
@@ -174,7 +167,7 @@ static void note_answer(struct decide *d, const struct operation *unproven, cons
         op.verified_ns = decide_now(d);
         if (operation_write(d, &op) == 0)
             volume_is_proven(d, &op);
-    } else if (is_last_good(d->records, &op)) {
+    } else if (operation_is_last_good(d->records, &op)) {
         operation_disproved(&op, why);
         operation_disproved_error(d, &op);
         operation_is_gone(d, &op, op.unverified);

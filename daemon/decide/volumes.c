@@ -70,6 +70,13 @@ const char *operation_evidence(const struct operation *op)
     return op->policy->mover[0] ? op->policy->mover : op->verified_ns || op->rebuilt ? "" : "mover";
 }
 
+bool operation_is_last_good(struct records *r, const struct operation *op)
+{
+    CLEANUP(volume_row_clear) struct volume_row v;
+    volume_row_init(&v);
+    return volume_row_get(r, op->volume_id, &v, NULL) == 0 && !strcmp(v.last_good_backup, op->parent);
+}
+
 struct newest {
     struct decide *decide;
     const char *except; /* a backup that is on its way out */

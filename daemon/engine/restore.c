@@ -19,6 +19,7 @@ struct restore {
     void *arg;
     struct request_args req;
     const char *target_driver; /* if it is in no class */
+    bool target_exists;
     char target_labels[VOLUME_LABELS_MAX];
     struct operation op; /* of the backup: the source */
     struct native_row native;
@@ -113,7 +114,8 @@ static struct cfg_subject target_subject(struct restore *r)
     const char *name = r->req.target;
     const struct cfg_subject known = recorded_subject(g, name);
     const struct cfg_subject new = {name, r->target_labels};
-    return known.labels || cfg_class_of(g->cfg, known) || !driver_target_labels(name, r->target_labels) ? known : new;
+    const bool is_known = r->target_exists || known.labels || cfg_class_of(g->cfg, known);
+    return is_known || !driver_target_labels(name, r->target_labels) ? known : new;
 }
 
 static int write_restore(struct restore *r, struct err *e)
@@ -358,6 +360,7 @@ static void target_seen(struct step_result *s, void *arg)
         restore_end(r, &e);
         return;
     }
+    r->target_exists = found.exists;
     r->target_driver = driver_of_target(r->req.target, found.block);
     look_at_native(r);
 }

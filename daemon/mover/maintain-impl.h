@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* maintain-impl.h - one run of maintenance; for maintain.c and maintain-packs.c only */
+/* maintain-impl.h - one run of maintenance; for maintain.c and the files maintain-*.c only */
 #ifndef SNAPFERRY_DAEMON_MOVER_MAINTAIN_IMPL_H
 #define SNAPFERRY_DAEMON_MOVER_MAINTAIN_IMPL_H
 
