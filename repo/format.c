@@ -80,7 +80,7 @@ bool upgrade_lock_locked(const struct upgrade_lock *l, int64_t now)
     return now >= add_sat(add_sat(l->creation_ns, l->advance_notice_ns), d == INT64_MIN ? INT64_MAX : -d);
 }
 
-static int check_lock(const struct blobs *b, const struct upgrade_lock *l, struct err *e)
+static int check_lock(const char *whose, const struct upgrade_lock *l, struct err *e)
 {
     if (!l->present)
         return 0;
@@ -89,12 +89,10 @@ static int check_lock(const struct blobs *b, const struct upgrade_lock *l, struc
     time_t t = (time_t)(l->creation_ns / NS_PER_S);
     strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S UTC", gmtime_r(&t, &tm));
     if (!upgrade_lock_locked(l, now_ns())) {
-        log_warning("repository %s: upgrade announced by \"%s\" on %s; it will be locked soon", blobs_location(b),
-                    l->owner, when);
+        log_warning("%s: upgrade announced by \"%s\" on %s; it will be locked soon", whose, l->owner, when);
         return 0;
     }
-    err_set(e, ERR_BUSY, 0, "repository %s is locked for an upgrade by \"%s\" since %s", blobs_location(b), l->owner,
-            when);
+    err_set(e, ERR_BUSY, 0, "%s is locked for an upgrade by \"%s\" since %s", whose, l->owner, when);
     if (e)
         e->sys = EBUSY;
     err_hint(e, "wait until the upgrade is committed or rolled back by its owner");
@@ -105,6 +103,7 @@ static int check_lock(const struct blobs *b, const struct upgrade_lock *l, struc
 
 /* The blobs as stored. */
 struct raw {
+    char whose[320]; /* for messages: "repository /srv/backup" */
     uint8_t *repository, *blobcfg;
     size_t repository_len, blobcfg_len;
     bool has_blobcfg;
@@ -144,8 +143,17 @@ static int no_repository(struct blobs *b, struct err *e)
     return -ENOENT;
 }
 
+static int raw_parse(struct raw *r, struct err *e)
+{
+    const int rc = format_parse_outer(&r->outer, r->repository, r->repository_len, e);
+    if (rc < 0)
+        err_wrap(e, "%s", r->whose);
+    return rc;
+}
+
 static int raw_read(struct raw *r, struct blobs *b, struct err *e)
 {
+    snprintf(r->whose, sizeof r->whose, "repository %.300s", blobs_location(b));
     int rc = blobs_get(b, REPOSITORY, FORMAT_BLOB_MAX, &r->repository, &r->repository_len, e);
     if (rc == -ENOENT)
         return no_repository(b, e);
@@ -159,10 +167,7 @@ static int raw_read(struct raw *r, struct blobs *b, struct err *e)
             *e = missing;
         return rc;
     }
-    rc = format_parse_outer(&r->outer, r->repository, r->repository_len, e);
-    if (rc < 0)
-        err_wrap(e, "repository %s", blobs_location(b));
-    return rc;
+    return raw_parse(r, e);
 }
 
 /* Opens sealed bytes with the format key. */
@@ -180,38 +185,37 @@ static int open_sealed(struct secret *ret, const struct format_outer *o, const u
     return 0;
 }
 
-static int blobcfg_damaged(struct blobs *b, struct err *e)
+static int blobcfg_damaged(const char *whose, struct err *e)
 {
     err_set(e, ERR_DAMAGE, EBADMSG,
-            "blob " BLOBCFG " of repository %s does not match " REPOSITORY
+            "blob " BLOBCFG " of %s does not match " REPOSITORY
             ": a password change was interrupted, or the blob is damaged",
-            blobs_location(b));
+            whose);
     err_hint(e, "run `snapferry -r REPOSITORY repo change-password` again with the same old and new password, or "
                 "restore " BLOBCFG " from the copy ...-" BLOBCFG " kept in its backup directory");
     return -EBADMSG;
 }
 
 /* The inner document could not be opened: wrong password, or an interrupted password change? */
-static int wrong_password(struct blobs *b, const struct raw *r, const uint8_t key[32], struct err *e)
+static int wrong_password(const struct raw *r, const uint8_t key[32], struct err *e)
 {
     CLEANUP(secret_clear) struct secret cfg = {NULL, 0};
     if (r->has_blobcfg && open_sealed(&cfg, &r->outer, key, r->blobcfg, r->blobcfg_len, NULL) == 0) {
         err_set(e, ERR_DAMAGE, EBADMSG,
                 "the password opens " BLOBCFG " but not " REPOSITORY
-                " (repository %s): a password change was interrupted, or the blob is damaged",
-                blobs_location(b));
+                " (%s): a password change was interrupted, or the blob is damaged",
+                r->whose);
         err_hint(e, "after an interrupted password change run `snapferry -r REPOSITORY repo change-password` again "
                     "with the same old and new password, otherwise restore " REPOSITORY " from a copy");
         return -EBADMSG;
     }
-    err_set(e, ERR_PASSWORD, EBADMSG, "wrong password, or " REPOSITORY " is damaged (repository %s)",
-            blobs_location(b));
+    err_set(e, ERR_PASSWORD, EBADMSG, "wrong password, or " REPOSITORY " is damaged (%s)", r->whose);
     err_hint(e, "check the password file; if the password is correct, restore " REPOSITORY " from a copy");
     return -EBADMSG;
 }
 
 /* From stored blobs and key to a verified format. */
-static int open_format(struct repo_format **ret, struct blobs *b, struct raw *r, const uint8_t key[32], struct err *e)
+static int open_format(struct repo_format **ret, struct raw *r, const uint8_t key[32], struct err *e)
 {
     CLEANUP(format_freep) struct repo_format *f = calloc(1, sizeof *f);
     if (!f)
@@ -225,26 +229,26 @@ static int open_format(struct repo_format **ret, struct blobs *b, struct raw *r,
     CLEANUP(secret_clear) struct secret inner = {NULL, 0};
     int rc = open_sealed(&inner, &r->outer, key, r->outer.sealed, r->outer.sealed_len, e);
     if (rc == -EBADMSG)
-        return wrong_password(b, r, key, e);
+        return wrong_password(r, key, e);
     if (rc == 0)
         rc = format_parse_inner(f, inner.data, inner.len, e);
     if (rc < 0) {
-        err_wrap(e, "repository %s", blobs_location(b));
+        err_wrap(e, "%s", r->whose);
         return rc;
     }
     if (r->has_blobcfg) {
         CLEANUP(secret_clear) struct secret cfg = {NULL, 0};
         rc = open_sealed(&cfg, &r->outer, key, r->blobcfg, r->blobcfg_len, e);
         if (rc == -EBADMSG)
-            return blobcfg_damaged(b, e);
+            return blobcfg_damaged(r->whose, e);
         if (rc == 0)
             rc = format_parse_blobcfg(f, cfg.data, cfg.len, e);
         if (rc < 0) {
-            err_wrap(e, "repository %s", blobs_location(b));
+            err_wrap(e, "%s", r->whose);
             return rc;
         }
     }
-    rc = check_lock(b, &f->lock, e);
+    rc = check_lock(r->whose, &f->lock, e);
     if (rc < 0)
         return rc;
     f->blob = take_ptr(&r->repository);
@@ -253,21 +257,47 @@ static int open_format(struct repo_format **ret, struct blobs *b, struct raw *r,
     return 0;
 }
 
+static int raw_open(struct repo_format **ret, struct raw *r, const char *password, struct err *e)
+{
+    uint8_t key[32];
+    int rc = format_derive_key(r->outer.key_algo, password, r->outer.unique_id, r->outer.unique_id_len, key, e);
+    if (rc < 0) {
+        err_wrap(e, "%s", r->whose);
+        return rc;
+    }
+    rc = open_format(ret, r, key, e);
+    OPENSSL_cleanse(key, sizeof key);
+    return rc;
+}
+
 int format_load(struct repo_format **ret, struct blobs *b, const char *password, struct err *e)
 {
     CLEANUP(raw_clear) struct raw r = {.repository = NULL};
-    int rc = raw_read(&r, b, e);
-    if (rc < 0)
-        return rc;
-    uint8_t key[32];
-    rc = format_derive_key(r.outer.key_algo, password, r.outer.unique_id, r.outer.unique_id_len, key, e);
-    if (rc < 0) {
-        err_wrap(e, "repository %s", blobs_location(b));
-        return rc;
-    }
-    rc = open_format(ret, b, &r, key, e);
-    OPENSSL_cleanse(key, sizeof key);
-    return rc;
+    const int rc = raw_read(&r, b, e);
+    return rc < 0 ? rc : raw_open(ret, &r, password, e);
+}
+
+static int copy_bytes(uint8_t **ret, size_t *ret_len, const void *data, size_t len, struct err *e)
+{
+    if (!(*ret = malloc(len + 1)))
+        return err_nomem(e);
+    memcpy(*ret, data, len);
+    (*ret)[len] = '\0';
+    *ret_len = len;
+    return 0;
+}
+
+int format_open(struct repo_format **ret, const char *whose, const struct format_blobs *stored, const char *password,
+                struct err *e)
+{
+    CLEANUP(raw_clear) struct raw r = {.has_blobcfg = stored->blobcfg != NULL};
+    snprintf(r.whose, sizeof r.whose, "%s", whose);
+    int rc = copy_bytes(&r.repository, &r.repository_len, stored->repository, stored->repository_len, e);
+    if (rc == 0 && stored->blobcfg)
+        rc = copy_bytes(&r.blobcfg, &r.blobcfg_len, stored->blobcfg, stored->blobcfg_len, e);
+    if (rc == 0)
+        rc = raw_parse(&r, e);
+    return rc < 0 ? rc : raw_open(ret, &r, password, e);
 }
 
 void format_key_of(const struct repo_format *f, struct format_key *ret)
@@ -287,7 +317,7 @@ int format_load_with_key(struct repo_format **ret, struct blobs *b, const struct
     if (strncmp(r.outer.key_algo, k->algo, sizeof k->algo) != 0 || r.outer.unique_id_len != k->unique_id_len ||
         memcmp(r.outer.unique_id, k->unique_id, k->unique_id_len) != 0)
         return err_plain(e, ERR_PASSWORD, ESTALE, "the key does not belong to the repository at %s", blobs_location(b));
-    return open_format(ret, b, &r, k->key, e);
+    return open_format(ret, &r, k->key, e);
 }
 
 int format_reload(struct repo_format **ret, const struct repo_format *old, struct blobs *b, struct err *e)
@@ -299,7 +329,7 @@ int format_reload(struct repo_format **ret, const struct repo_format *old, struc
     if (r.outer.unique_id_len != old->unique_id_len ||
         memcmp(r.outer.unique_id, old->unique_id, old->unique_id_len) != 0)
         return err_set(e, ERR_DAMAGE, ESTALE, "the repository at %s was replaced by another one", blobs_location(b));
-    rc = open_format(ret, b, &r, old->format_key, e);
+    rc = open_format(ret, &r, old->format_key, e);
     if (rc < 0 && e && e->cls == ERR_PASSWORD) {
         rc = err_set(e, ERR_PASSWORD, EBADMSG, "the password of repository %s was changed while it was in use",
                      blobs_location(b));
@@ -624,7 +654,7 @@ static int change_prepare(struct change *c, struct blobs *b, const char *old_pas
             rc = open_sealed(&c->cfg, o, c->new_key, r->blobcfg, r->blobcfg_len, e);
         }
         if (rc == -EBADMSG)
-            return blobcfg_damaged(b, e);
+            return blobcfg_damaged(r->whose, e);
     }
     if (rc < 0)
         return rc;
@@ -635,7 +665,7 @@ static int change_prepare(struct change *c, struct blobs *b, const char *old_pas
     if (rc == 0 && r->has_blobcfg)
         rc = format_parse_blobcfg(f, c->cfg.data, c->cfg.len, e);
     if (rc == 0)
-        rc = check_lock(b, &f->lock, e);
+        rc = check_lock(r->whose, &f->lock, e);
     if (rc == 0 && !f->password_change) {
         rc = err_set(e, ERR_FORMAT, ENOTSUP, "repository %s does not support a change of its password",
                      blobs_location(b));

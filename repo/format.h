@@ -56,6 +56,16 @@ struct repo_format {
 int format_load(struct repo_format **ret, struct blobs *b, const char *password, struct err *e);
 void format_free(struct repo_format *f); /* wipes the keys */
 
+/* Both blobs as they are stored; blobcfg NULL: there is none. */
+struct format_blobs {
+    const uint8_t *repository, *blobcfg;
+    size_t repository_len, blobcfg_len;
+};
+/* Opens them without a store, and writes nothing anywhere. `whose`: for messages, "recovery kit /root/kit". Errors as
+ * format_load(), without ERR_NO_REPO. */
+int format_open(struct repo_format **ret, const char *whose, const struct format_blobs *stored, const char *password,
+                struct err *e);
+
 /* A derived format key, and the parameters of its derivation. */
 struct format_key {
     char algo[32];

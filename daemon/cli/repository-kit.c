@@ -4,6 +4,7 @@
 
 #include "base/bytes.h"
 #include "base/cleanup.h"
+#include "base/crash.h"
 #include "base/time.h"
 #include "repo/format-parse.h"
 #include "repo/kit.h"
@@ -25,25 +26,6 @@ static void wipe(char **p)
     password_free(*p);
 }
 
-/* What is set aside for a moment: the two blobs of a format, without a repository. */
-struct aside {
-    char dir[64];
-    struct blobs *blobs;
-};
-
-static void aside_clear(struct aside *a)
-{
-    static const char *const names[] = {FORMAT_BLOB ".f", CONFIG_BLOB ".f", ".shards"};
-    char path[128];
-    blobs_free(a->blobs);
-    for (size_t i = 0; a->dir[0] && i < sizeof names / sizeof *names; i++) {
-        snprintf(path, sizeof path, "%s/%s", a->dir, names[i]);
-        unlink(path);
-    }
-    if (a->dir[0])
-        rmdir(a->dir);
-}
-
 /* The blob of the configuration first: with a format, a repository is there. */
 static int put_format(struct blobs *b, const struct kit *k, struct err *e)
 {
@@ -51,35 +33,14 @@ static int put_format(struct blobs *b, const struct kit *k, struct err *e)
     return rc == 0 ? blobs_put(b, FORMAT_BLOB, k->format, k->format_len, e) : rc;
 }
 
-/* Where what is set aside lies is nothing for people: `whose` stands for it. */
-static void name_in(char *text, size_t cap, const char *dir, const char *whose)
-{
-    char before[64], *at, rest[sizeof((struct err *)0)->msg];
-    snprintf(before, sizeof before, "repository %.50s", dir);
-    if (!(at = strstr(text, before)))
-        return;
-    snprintf(rest, sizeof rest, "%s", at + strlen(before));
-    snprintf(at, cap - (size_t)(at - text), "%.300s%s", whose, rest);
-}
-
 /* Whether the password opens what is in the kit, without looking at any repository. `whose`: for messages. */
 static int kit_open(const struct kit *k, const char *password, const char *whose, struct repo_format **ret,
                     struct err *e)
 {
-    CLEANUP(aside_clear) struct aside a = {.dir = "/tmp/snapferry-kit.XXXXXX"};
-    if (!mkdtemp(a.dir)) {
-        a.dir[0] = '\0';
-        return err_set(e, ERR_GENERIC, errno, "cannot create a directory in /tmp");
-    }
-    int rc = blobs_open_dir(&a.blobs, a.dir, BLOBS_CREATE, NULL, 0, e);
-    if (rc == 0)
-        rc = put_format(a.blobs, k, e);
-    if (rc == 0)
-        rc = format_load(ret, a.blobs, password, e);
-    if (rc < 0) {
-        name_in(e->msg, sizeof e->msg, a.dir, whose);
-        name_in(e->hint, sizeof e->hint, a.dir, whose);
-    }
+    const struct format_blobs stored = {
+        .repository = k->format, .repository_len = k->format_len, .blobcfg = k->blobcfg, .blobcfg_len = k->blobcfg_len};
+    const int rc = format_open(ret, whose, &stored, password, e);
+    crash_point("kit-opened");
     return rc;
 }
 

@@ -12,7 +12,14 @@ expect "a kit" 0 'Print it, check the print' -- sf "$R" repo export-key "$K"
 same "nobody else can read it" "$(stat -c %a "$K")" 600
 check "it names place, id and password" eval 'grep -qF "$R" "$K" && grep -qE "^Unique id +[0-9a-f]{64}$" "$K" &&
     grep -qxF "Password    $(cat "$WORK/password")" "$K"'
-same "nothing is left in /tmp" "$(ls -d /tmp/snapferry-kit.* 2>/dev/null)" ""
+kept() { find /tmp "$WORK" -maxdepth 1 -newer "$K" \( -name 'snapferry-kit*' -o -name killed \) 2>/dev/null; }
+for verb in export-key open-key; do
+    file=$K
+    [ $verb = open-key ] || file=$WORK/killed
+    expect "$verb is killed while it has the format open" 137 -- env SNAPFERRY_CRASH_AT=kit-opened "$SNAPFERRY" \
+        -r "$R" --password-file "$WORK/password" repo $verb "$file"
+    same "of it nothing is left: $verb writes no other file" "$(kept)" ""
+done
 expect "a file is not replaced" 12 'cannot create' -- sf "$R" repo export-key "$K"
 expect "a wrong password makes none" 10 password -- "$SNAPFERRY" -r "$R" --password-file <(echo wrong) --insecure \
     repo export-key "$WORK/none"
