@@ -6,6 +6,7 @@
 #include "base/bytes.h"
 #include "base/cleanup.h"
 #include "repo/format-parse.h"
+#include "repo/leftovers.h"
 #include "repo/pack.h"
 
 #include <errno.h>
@@ -587,6 +588,17 @@ static int lock_copy(struct copy *c, struct err *e)
     return rc == 0 && !c->o->dry_run ? copy_lock_take(&c->lock, c->to, c->o->owner, c->o->stop, e) : rc;
 }
 
+/* Before anything is written: they may be what fills the place. */
+static int remove_leftovers(struct copy *c, struct err *e)
+{
+    struct blob_leftovers left;
+    if (!c->to)
+        return 0;
+    const int rc = leftovers_remove_in(c->to, c->o->dry_run, &left, e);
+    c->result->left = (struct copy_sum){left.files, left.bytes};
+    return rc;
+}
+
 static int changed_there(const struct copy *c, struct err *e)
 {
     err_plain(e, ERR_DAMAGE, EBADMSG,
@@ -627,6 +639,8 @@ int repo_copy(struct repo *from, struct blobs *to, const struct copy_opts *o, st
     c->o = o;
     c->result = ret;
     int rc = lock_copy(c, e);
+    if (rc == 0)
+        rc = remove_leftovers(c, e);
     if (rc == 0)
         rc = rounds_run(c, e);
     if (rc == 0 && ret->changed.n)

@@ -41,6 +41,7 @@ struct copy_result {
     struct copy_sum held;    /* were to be deleted, and are more than half of the copy */
     struct copy_sum lost;    /* likewise, packs that the index of the original refers to: it has lost them */
     struct copy_sum changed; /* have another length in the original than in the copy, where they are whole: kept */
+    struct copy_sum left;    /* files of killed writers in the copy, removed (leftovers.h) */
     unsigned rounds;         /* more than 1: blobs vanished meanwhile */
 };
 

@@ -67,11 +67,11 @@ static int is_abandoned(const struct blob_info *i, void *arg)
     return 1;
 }
 
-int leftovers_remove(struct repo *r, bool dry_run, struct blob_leftovers *ret, struct err *e)
+int leftovers_remove_in(struct blobs *b, bool dry_run, struct blob_leftovers *ret, struct err *e)
 {
-    static const char *const dated[] = {"x", "n", "kopia."}; /* written by each session, and by maintenance */
+    /* Written by each session, by maintenance, and by each run of a copy. */
+    static const char *const dated[] = {"x", "n", "kopia.", "_snapferry."};
     CLEANUP(judge_fini) struct judge j = {.now_ns = INT64_MIN + SESSION_AGE_NS, .e = e};
-    struct blobs *b = repo_blobs(r);
     *ret = (struct blob_leftovers){0};
     int rc = blobs_list(b, "s", add_marker, &j, e);
     for (size_t i = 0; i < sizeof dated / sizeof *dated && rc == 0; i++)
@@ -82,4 +82,9 @@ int leftovers_remove(struct repo *r, bool dry_run, struct blob_leftovers *ret, s
     if (j.now_ns > now_ns())
         j.now_ns = now_ns();
     return blobs_leftovers(b, is_abandoned, &j, dry_run, ret, e);
+}
+
+int leftovers_remove(struct repo *r, bool dry_run, struct blob_leftovers *ret, struct err *e)
+{
+    return leftovers_remove_in(repo_blobs(r), dry_run, ret, e);
 }

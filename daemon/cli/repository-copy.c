@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* repository-copy.c - `repo sync-to`: a second place with the same repository */
 #include "daemon/cli/cli.h"
+#include "daemon/cli/verdicts.h"
 
 #include "base/cleanup.h"
 #include "base/time.h"
@@ -77,11 +78,11 @@ static json_t *sum_json(const struct copy_sum *s)
 static void print_copy(const struct options *o, const char *place, const struct copy_result *c, double seconds)
 {
     if (o->json) {
-        print_json(json_pack("{s:s, s:s, s:s, s:b, s:b, s:o, s:o, s:o, s:i, s:f}", "type", "result", "verb",
+        print_json(json_pack("{s:s, s:s, s:s, s:b, s:b, s:o, s:o, s:o, s:o, s:i, s:f}", "type", "result", "verb",
                              "repo sync-to", "copy", place, "dryRun", (int)o->dry_run, "verified",
                              (int)(o->verify && !o->dry_run), "copied", sum_json(&c->copied), "present",
-                             sum_json(&c->present), "surplus", sum_json(&c->surplus), "rounds", (int)c->rounds,
-                             "seconds", seconds));
+                             sum_json(&c->present), "surplus", sum_json(&c->surplus), "leftovers", sum_json(&c->left),
+                             "rounds", (int)c->rounds, "seconds", seconds));
         return;
     }
     if (o->quiet)
@@ -92,6 +93,7 @@ static void print_copy(const struct options *o, const char *place, const struct 
     if (c->surplus.n)
         printf("The copy keeps %llu blobs, %s, that the repository does not have any more.\n",
                (unsigned long long)c->surplus.n, text_bytes(c->surplus.bytes));
+    print_leftovers(c->left.n, c->left.bytes, o->dry_run);
 }
 
 int cli_repo_sync(const struct options *o, struct err *e)

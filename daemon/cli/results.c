@@ -185,6 +185,7 @@ static void copy_text(struct text *t, const json_t *r)
     put_item(t, c, "deletedBytes", "of that deleted");
     put_item(t, c, "lostBytes", "LOST by the repository, and kept");
     put_item(t, c, "heldBytes", "NOT deleted, since it is more than half of the copy");
+    put_item(t, c, "leftoverBytes", "of killed writers removed");
     if (jbool(c, "verified"))
         put_text(t, ", verified");
 }

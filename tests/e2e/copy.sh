@@ -80,6 +80,32 @@ check "killed in the middle it has no format, and is no repository" test -z "$(f
 check "the next run completes it" sf "$R" repo sync-to "$C" --quiet
 check "nothing of the killed one counts" sf "$C" verify --quiet
 
+# What a killed one leaves of the blobs it was writing is removed by a later run, by the rule of expire.
+unfinished() { find "$C" -name '*.tmp.*'; }
+random_file "$WORK/e" 60000000 5
+sf "$R" backup "$WORK/e" --as t@h:/e --quiet
+for n in 1 2 3; do
+    "$SNAPFERRY" -r "$R" --password-file "$WORK/password" repo sync-to "$C" --write-limit 4MiB --quiet &
+    for _ in $(seq 600); do
+        [ "$(unfinished | wc -l)" -lt "$n" ] || break
+        sleep 0.1
+    done
+    kill -KILL %1
+    wait %1 2>/dev/null
+done
+left=$(unfinished | wc -l)
+check "killed ones leave unfinished files" test "$left" -ge 3
+check "a run leaves them while they are young" sf "$R" repo sync-to "$C" --quiet
+same "they may be of a client elsewhere" "$(unfinished | wc -l)" "$left"
+unfinished | xargs touch -d '-25 hours'
+expect "a dry run counts the old ones" 0 "^$left unfinished files of killed writers would be removed" -- \
+    sf "$R" repo sync-to "$C" --dry-run
+same "and leaves them" "$(unfinished | wc -l)" "$left"
+out=$(sync "$C")
+same "the next run removes them" "$(jq .leftovers.count <<<"$out")" "$left"
+same "none is left" "$(unfinished)" ""
+check "the copy is whole without them" sf "$C" verify --quiet
+
 # One process writes to a copy at a time; what a killed one leaves does not stand in the way.
 locks() { find "$C" -name '*copy-lock*'; }
 random_file "$WORK/d" 12000000 4
