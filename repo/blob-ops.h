@@ -43,7 +43,8 @@ struct blobs_ops {
     void (*retain)(struct blobs *b, const char *mode, int64_t period_ns); /* NULL: no object lock */
     int (*extend)(struct blobs *b, const char *name, struct err *e);      /* likewise */
 
-    bool paced; /* the store keeps to blobs_limit() itself, while bytes move; else blob.c waits before */
+    unsigned uploads; /* as blobs_uploads(); 0: 2, one may wait for the disk while the other writes */
+    bool paced;       /* the store keeps to blobs_limit() itself, while bytes move; else blob.c waits before */
 };
 
 struct blobs {

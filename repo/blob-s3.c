@@ -8,6 +8,7 @@
 #include "repo/repo-impl.h"
 #include "repo/s3-call.h"
 #include "repo/s3-past.h"
+#include "repo/s3-put.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -22,7 +23,6 @@
 #define HURRY_S 10
 #define TRIES 8
 #define PAUSE_MS 200
-#define HASH_BUFFER (256u << 10)
 
 static struct s3_store *store_of(struct blobs *b)
 {
@@ -235,113 +235,6 @@ static int s3_stat(struct blobs *b, const char *name, struct blob_info *ret, str
 
 /* ---- writing ---- */
 
-/* MD5 (which the protocol asks for) and, where TLS does not protect the body, SHA-256 of a body. */
-struct sums {
-    EVP_MD_CTX *md5, *sha;
-    char md5_text[25], sha_text[65];
-};
-
-static bool sums_begin(struct sums *m, bool sha)
-{
-    *m = (struct sums){.md5 = EVP_MD_CTX_new(), .sha = sha ? EVP_MD_CTX_new() : NULL};
-    return m->md5 && EVP_DigestInit_ex(m->md5, EVP_md5(), NULL) == 1 &&
-           (!sha || (m->sha && EVP_DigestInit_ex(m->sha, EVP_sha256(), NULL) == 1));
-}
-
-static bool sums_add(struct sums *m, const void *data, size_t len)
-{
-    return EVP_DigestUpdate(m->md5, data, len) == 1 && (!m->sha || EVP_DigestUpdate(m->sha, data, len) == 1);
-}
-
-static bool sums_end(struct sums *m)
-{
-    uint8_t hash[32];
-    if (EVP_DigestFinal_ex(m->md5, hash, NULL) != 1)
-        return false;
-    EVP_EncodeBlock((uint8_t *)m->md5_text, hash, 16);
-    if (m->sha && EVP_DigestFinal_ex(m->sha, hash, NULL) != 1)
-        return false;
-    if (m->sha)
-        hex_encode(m->sha_text, hash, 32);
-    return true;
-}
-
-static void sums_free(struct sums *m)
-{
-    EVP_MD_CTX_free(m->md5);
-    EVP_MD_CTX_free(m->sha);
-}
-
-static int sums_failed(bool ok, struct err *e)
-{
-    return ok ? 0 : err_set(e, ERR_GENERIC, EIO, "cannot sign a request to S3: OpenSSL has no MD5 or SHA-256");
-}
-
-static int sums_of_data(struct sums *m, const void *data, size_t len, bool sha, struct err *e)
-{
-    const bool ok = sums_begin(m, sha) && sums_add(m, data, len) && sums_end(m);
-    sums_free(m);
-    return sums_failed(ok, e);
-}
-
-static int spool_failed(const struct s3_store *s, const char *verb, int sys, struct err *e)
-{
-    err_set(e, ERR_GENERIC, sys, "cannot %s a temporary file in %s, where packs wait for their upload", verb, s->spool);
-    return sys == ENOSPC || sys == EDQUOT ? err_hint(e, "free space there: the packs of a backup need up to 100 MB")
-           : e                            ? -e->sys
-                                          : -EIO;
-}
-
-/* The sums of the file up to `length`; m is of its beginning up to `at`. */
-static int sums_of_file(const struct s3_store *s, struct sums *m, int fd, uint64_t at, uint64_t length, struct err *e)
-{
-    CLEANUP_FREE uint8_t *buffer = at < length ? malloc(HASH_BUFFER) : NULL;
-    if (!buffer && at < length)
-        return err_nomem(e);
-    bool ok = true;
-    int rc = 0;
-    while (ok && rc == 0 && at < length) {
-        const size_t want = length - at < HASH_BUFFER ? (size_t)(length - at) : HASH_BUFFER;
-        const ssize_t n = pread(fd, buffer, want, (off_t)at);
-        if (n <= 0)
-            rc = spool_failed(s, "read", n < 0 ? errno : EIO, e);
-        else
-            ok = sums_add(m, buffer, (size_t)n);
-        at += n > 0 ? (uint64_t)n : 0;
-    }
-    ok = ok && sums_end(m);
-    return rc < 0 ? rc : sums_failed(ok, e);
-}
-
-static int put_body(struct s3_store *s, const char *name, const struct sums *m, const void *data, int fd,
-                    uint64_t length, struct err *e)
-{
-    char what[400];
-    describe(what, "write blob", s, name);
-    struct s3_call q = {.s = s, .method = "PUT", .name = name, .query = "", .md5 = m->md5_text};
-    q.body_hash = s->tls ? NULL : m->sha_text;
-    q.x.has_body = true;
-    q.x.data = data;
-    q.x.fd = fd;
-    q.x.length = length;
-    const int rc = s3_call(&q, e);
-    if (rc < 0)
-        return rc;
-    if (!s3_succeeded(&q))
-        return q.result == S3_SINK ? spool_failed(s, "read", EIO, e) : s3_call_failed(&q, what, e);
-    if (s3_recent_add(&s->recent, name, length, q.x.date_ns ? q.x.date_ns : now_ns(), false) < 0)
-        return err_nomem(e);
-    return 0;
-}
-
-static int s3_put(struct blobs *b, const char *name, const void *data, size_t len, struct err *e)
-{
-    struct s3_store *s = store_of(b);
-    struct sums m;
-    const int rc = sums_of_data(&m, data, len, !s->tls, e);
-    return rc < 0 ? rc : put_body(s, name, &m, len ? data : "", -1, len, e);
-}
-
 static int s3_delete(struct blobs *b, const char *name, struct err *e)
 {
     struct s3_store *s = store_of(b);
@@ -356,144 +249,6 @@ static int s3_delete(struct blobs *b, const char *name, struct err *e)
     if (s3_recent_add(&s->recent, name, 0, q.x.date_ns ? q.x.date_ns : now_ns(), true) < 0)
         return err_nomem(e);
     return 0;
-}
-
-/* ---- packs ---- */
-
-/* What is written in the order of its offsets is summed as it is written; the rest is read again for that. */
-struct s3_writer {
-    struct blob_writer base;
-    int fd;
-    pthread_mutex_t lock; /* of the next three */
-    struct sums sums;
-    uint64_t summed; /* so many bytes from the beginning */
-    bool rewritten;  /* among these: the sums are of nothing */
-    char name[BLOB_NAME_MAX + 1];
-};
-
-static struct s3_writer *writer_of(struct blob_writer *w)
-{
-    return (struct s3_writer *)w;
-}
-
-static int spool_open(const struct s3_store *s, struct err *e)
-{
-    int rc = make_dirs(s->spool, e);
-    if (rc < 0)
-        return rc;
-    int fd = open(s->spool, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-    if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL)) {
-        CLEANUP_FREE char *path = NULL;
-        if (asprintf(&path, "%s/.pack-XXXXXX", s->spool) < 0) {
-            path = NULL;
-            return err_nomem(e);
-        }
-        fd = mkostemp(path, O_CLOEXEC);
-        if (fd >= 0)
-            unlink(path);
-    }
-    return fd < 0 ? spool_failed(s, "make", errno, e) : fd;
-}
-
-static int s3_writer_new(struct blob_writer **ret, struct blobs *b, const char *name, struct err *e)
-{
-    struct s3_writer *w = calloc(1, sizeof *w);
-    if (!w)
-        return err_nomem(e);
-    if (!sums_begin(&w->sums, !store_of(b)->tls)) {
-        sums_free(&w->sums);
-        free(w);
-        return sums_failed(false, e);
-    }
-    const int fd = spool_open(store_of(b), e);
-    if (fd < 0) {
-        sums_free(&w->sums);
-        free(w);
-        return fd;
-    }
-    pthread_mutex_init(&w->lock, NULL);
-    w->base.b = b;
-    w->fd = fd;
-    snprintf(w->name, sizeof w->name, "%s", name);
-    *ret = &w->base;
-    return 0;
-}
-
-static int writer_sum(struct s3_writer *w, uint64_t offset, const void *data, size_t len, struct err *e)
-{
-    bool ok = true;
-    pthread_mutex_lock(&w->lock);
-    if (offset < w->summed) {
-        w->rewritten = true;
-    } else if (offset == w->summed) {
-        ok = sums_add(&w->sums, data, len);
-        w->summed += len;
-    }
-    pthread_mutex_unlock(&w->lock);
-    return sums_failed(ok, e);
-}
-
-static int s3_writer_write(struct blob_writer *base, uint64_t offset, const void *data, size_t len, struct err *e)
-{
-    struct s3_writer *w = writer_of(base);
-    for (size_t done = 0; done < len;) {
-        const ssize_t n = pwrite(w->fd, (const char *)data + done, len - done, (off_t)(offset + done));
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return spool_failed(store_of(base->b), "write", n < 0 ? errno : EIO, e);
-        done += (size_t)n;
-    }
-    return len ? writer_sum(w, offset, data, len, e) : 0;
-}
-
-static int s3_writer_read(struct blob_writer *base, uint64_t offset, void *data, size_t len, struct err *e)
-{
-    const struct s3_writer *w = writer_of(base);
-    while (len > 0) {
-        const ssize_t n = pread(w->fd, data, len, (off_t)offset);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return spool_failed(store_of(base->b), "read", n < 0 ? errno : EIO, e);
-        data = (char *)data + n;
-        offset += (uint64_t)n;
-        len -= (size_t)n;
-    }
-    return 0;
-}
-
-static void s3_writer_abort(struct blob_writer *base)
-{
-    struct s3_writer *w = writer_of(base);
-    close(w->fd);
-    sums_free(&w->sums);
-    pthread_mutex_destroy(&w->lock);
-    free(w);
-}
-
-/* Of the blob, which has `length` bytes: less than was written is possible. */
-static int writer_sums(struct s3_writer *w, uint64_t length, struct err *e)
-{
-    const struct s3_store *s = store_of(w->base.b);
-    if (w->rewritten || w->summed > length) {
-        sums_free(&w->sums);
-        w->summed = 0;
-        if (!sums_begin(&w->sums, !s->tls))
-            return sums_failed(false, e);
-    }
-    return sums_of_file(s, &w->sums, w->fd, w->summed, length, e);
-}
-
-static int s3_writer_commit(struct blob_writer *base, uint64_t length, struct err *e)
-{
-    struct s3_writer *w = writer_of(base);
-    struct s3_store *s = store_of(base->b);
-    int rc = writer_sums(w, length, e);
-    if (rc == 0)
-        rc = put_body(s, w->name, &w->sums, NULL, w->fd, length, e);
-    s3_writer_abort(base);
-    return rc;
 }
 
 /* ---- lists ---- */
@@ -663,7 +418,7 @@ static void s3_free(struct blobs *b)
     free(s->prefix);
     free(s->region);
     free(s->credentials);
-    free(s->spool);
+    s3_spool_free(s->spool);
     free(s);
 }
 
@@ -680,7 +435,7 @@ static void s3_retain(struct blobs *b, const char *mode, int64_t period_ns)
 static int s3_extend(struct blobs *b, const char *name, struct err *e)
 {
     struct s3_store *s = store_of(b);
-    struct sums m;
+    struct s3_sums m;
     char what[400], until[TIME_TEXT], body[300];
     describe(what, "extend the lock of blob", s, name);
     pthread_rwlock_rdlock(&s->keys_lock);
@@ -691,11 +446,11 @@ static int s3_extend(struct blobs *b, const char *name, struct err *e)
                              "<RetainUntilDate>%s</RetainUntilDate></Retention>",
                              s->lock_mode, until);
     pthread_rwlock_unlock(&s->keys_lock);
-    int rc = locks ? sums_of_data(&m, body, (size_t)len, !s->tls, e) : 0;
+    int rc = locks ? s3_sums(s, body, (size_t)len, &m, e) : 0;
     if (rc < 0 || !locks)
         return rc;
-    struct s3_call q = {.s = s, .method = "PUT", .name = name, .query = "retention=", .md5 = m.md5_text};
-    q.body_hash = s->tls ? NULL : m.sha_text;
+    struct s3_call q = {.s = s, .method = "PUT", .name = name, .query = "retention=", .md5 = m.md5};
+    q.body_hash = s->tls ? NULL : m.sha;
     q.x.has_body = true;
     q.x.data = body;
     q.x.fd = -1;
@@ -740,6 +495,7 @@ static const struct blobs_ops s3_ops = {
     .extend = s3_extend,
     .clock = s3_clock,
     .paced = true,
+    .uploads = S3_UPLOADS,
 };
 
 /* Of a view of the past: reads are those of any bucket, by the version. */
@@ -815,7 +571,7 @@ static int set_names(struct s3_store *s, const struct s3_place *p, struct err *e
     bool ok = text_set(&front, p->virtual_host ? p->bucket : "", p->virtual_host ? "." : "") &&
               text_set(&s->host, front, host) && text_set(&s->scheme, scheme, "") &&
               text_set(&s->prefix, p->prefix, "") && text_set(&s->region, *p->region ? p->region : "us-east-1", "") &&
-              text_set(&s->spool, p->spool, "") && (!p->credentials || text_set(&s->credentials, p->credentials, ""));
+              (!p->credentials || text_set(&s->credentials, p->credentials, ""));
     if (ok && !p->virtual_host)
         ok = text_set(&s->bucket, p->bucket, "");
     if (ok &&
@@ -886,6 +642,8 @@ static int open_parts(struct s3_store *s, const struct s3_place *p, enum blobs_o
     int rc = set_names(s, p, e);
     if (rc == 0)
         rc = set_keys(s, p, e);
+    if (rc == 0 && !(s->spool = s3_spool_new(p->spool, e)))
+        rc = -ENOMEM;
     if (rc == 0)
         rc = s3_http_new(&s->http, &o, e);
     if (rc == 0 && p->at_ns) {

@@ -59,6 +59,11 @@ void blobs_stats(struct blobs *b, struct blob_stats *ret)
     ret->lists = __atomic_load_n(&b->stats.lists, __ATOMIC_RELAXED);
 }
 
+unsigned blobs_uploads(const struct blobs *b)
+{
+    return b->ops->uploads ? b->ops->uploads : 2;
+}
+
 void blobs_limit(struct blobs *b, struct throttle *reads, struct throttle *writes)
 {
     b->reads = reads;

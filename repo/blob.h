@@ -168,5 +168,7 @@ int blob_writer_read(struct blob_writer *w, uint64_t offset, void *data, size_t 
 bool blob_writer_at_once(const struct blob_writer *w);
 int blob_writer_commit(struct blob_writer *w, uint64_t length, struct err *e);
 void blob_writer_abort(struct blob_writer *w);
+/* How many blobs may be committed at a time: in object storage one commit is one connection. */
+unsigned blobs_uploads(const struct blobs *b);
 
 #endif

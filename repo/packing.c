@@ -141,7 +141,7 @@ struct pack *pack_reserve(struct session *s, struct round *r, bool prefixed, uin
             return NULL;
         if (r->open[prefixed])
             break;
-        if (r->opening[prefixed] || s->unfinished >= UNFINISHED_MAX)
+        if (r->opening[prefixed] || s->unfinished >= s->uploads)
             pthread_cond_wait(&s->changed, &s->lock);
         else if (open_pack(s, r, prefixed, e) < 0)
             return NULL;

@@ -12,12 +12,14 @@
 #include <pthread.h>
 
 struct s3_past;
+struct s3_spool;
 
 struct s3_store {
     struct blobs base;
     struct s3_past *past; /* NULL: the objects are used as they are now (s3-past.h) */
     struct s3_http *http;
-    char *scheme, *host, *bucket, *prefix, *region, *credentials, *spool;
+    char *scheme, *host, *bucket, *prefix, *region, *credentials;
+    struct s3_spool *spool;
     bool tls;
     unsigned tries, pause_ms;
     pthread_rwlock_t keys_lock; /* of the next four */

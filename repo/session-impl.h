@@ -21,9 +21,6 @@
 #include "repo/pending.h"
 #include "repo/repo-impl.h"
 
-#define FINISHERS 2 /* threads: one may wait for the disk while the other writes */
-/* Closed packs not yet durable, before a new one is opened: what is not durable is lost in a crash. */
-#define UNFINISHED_MAX 2
 /* Entries that are made into a table at a time: an entry is large (320 bytes) while it has its pack's name. Packs with
  * more contents are closed, indexes with more are split. */
 #define TABLE_ENTRIES 16384
@@ -81,7 +78,8 @@ struct session {
     struct pack *queue, *queue_end;
     unsigned unfinished;
     bool stopping;
-    pthread_t finishers[FINISHERS];
+    unsigned uploads; /* blobs_uploads(): closed packs not yet durable, before a new one is opened */
+    pthread_t *finishers;
     unsigned n_finishers;
     uint64_t flushes; /* rounds that went from pending to the index */
     struct dead_sessions dead;

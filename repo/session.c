@@ -384,7 +384,10 @@ static int session_start(struct session *s, const struct session_opts *o, struct
     struct round *r = rc == 0 ? session_round(s, e) : NULL;
     if (rc == 0)
         rc = r ? round_begin(s, r, e) : -ENOMEM;
-    while (rc == 0 && s->n_finishers < FINISHERS) {
+    s->finishers = calloc(s->uploads, sizeof *s->finishers);
+    if (rc == 0 && !s->finishers)
+        rc = err_nomem(e);
+    while (rc == 0 && s->n_finishers < s->uploads) {
         rc = -pthread_create(&s->finishers[s->n_finishers], NULL, session_finisher, s);
         if (rc < 0)
             return err_set(e, ERR_MEMORY, -rc, "cannot start a thread");
@@ -400,6 +403,7 @@ int session_new(struct session **ret, struct repo *r, const struct session_opts 
     if (!s)
         return err_nomem(e);
     s->repo = r;
+    s->uploads = blobs_uploads(r->blobs);
     pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->flush_lock, NULL);
     pthread_mutex_init(&s->begin_lock, NULL);
@@ -459,6 +463,7 @@ void session_free(struct session *s)
         s->rounds = r->next;
         packs_abandon(s, r);
     }
+    free(s->finishers);
     segments_free(s->segments);
     dead_sessions_leave(&s->dead);
     free(s->packs);

@@ -191,7 +191,42 @@ static void every_operation(void **state)
     assert_string_equal(list(""), "");
 }
 
-/* Each fault three times, then the request is answered: the fourth is the last that may be made. */
+/* Files of packs are used again: nothing of the blob before may be in the next one. */
+static void a_pack_has_nothing_of_the_one_before(void **state)
+{
+    (void)state;
+    static char old[200000];
+    struct blob_writer *w;
+    uint8_t *data;
+    size_t len;
+    memset(old, 'X', sizeof old);
+    for (unsigned n = 0; n < 8; n++) { /* more than are kept */
+        struct blob_writer *many[8];
+        for (unsigned i = 0; i <= n; i++) {
+            OK(blob_writer_new(&many[i], b, "p-old", &e));
+            OK(blob_writer_write(many[i], 0, old, sizeof old, &e));
+        }
+        for (unsigned i = 0; i < n; i++)
+            blob_writer_abort(many[i]);
+        OK(blob_writer_commit(many[n], sizeof old, &e));
+    }
+    OK(blob_writer_new(&w, b, "p-new", &e));
+    OK(blob_writer_write(w, 150000, "end", 3, &e));
+    OK(blob_writer_write(w, 70000, "middle", 6, &e));
+    OK(blob_writer_commit(w, 150003, &e));
+    OK(blobs_get(b, "p-new", sizeof old, &data, &len, &e));
+    assert_int_equal(len, 150003);
+    assert_null(memchr(data, 'X', len));
+    assert_memory_equal(data + 70000, "middle", 6);
+    assert_memory_equal(data + 150000, "end", 3);
+    free(data);
+    OK(blob_writer_new(&w, b, "p-new", &e));
+    OK(blob_writer_write(w, 0, "abc", 3, &e));
+    FAILS(blob_writer_commit(w, 4, &e), ERR_GENERIC, "cannot read a temporary file");
+    OK(blobs_delete(b, "p-old", &e));
+    OK(blobs_delete(b, "p-new", &e));
+}
+
 /* The service refuses what does not have the sums of its request. */
 static void pieces_in_any_order_have_their_sums(void **state)
 {
@@ -237,6 +272,7 @@ static void pieces_in_any_order_have_their_sums(void **state)
     OK(blobs_delete(b, "p-pieces", &e));
 }
 
+/* Each fault three times, then the request is answered: the fourth is the last that may be made. */
 static void what_passes_is_repeated(void **state)
 {
     (void)state;
@@ -916,6 +952,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(every_operation),
         T(pieces_in_any_order_have_their_sums),
+        T(a_pack_has_nothing_of_the_one_before),
         T(what_passes_is_repeated),
         T(but_not_without_end),
         T(a_stalled_server_is_given_up),

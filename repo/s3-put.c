@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "repo/s3-put.h"
+
+#include "base/bytes.h"
+#include "base/cleanup.h"
+#include "base/time.h"
+#include "repo/repo-impl.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <openssl/evp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define HASH_BUFFER (256u << 10)
+/* A file that is used for longer is written to the disk by the kernel, of which shorter ones are spared. */
+#define SPOOL_NS (15 * NS_PER_S)
+
+static struct s3_store *store_of(struct blobs *b)
+{
+    return (struct s3_store *)b;
+}
+
+/* ---- sums ---- */
+
+/* MD5 (which the protocol asks for) and, where TLS does not protect the body, SHA-256 of a body. */
+struct sums {
+    EVP_MD_CTX *md5, *sha;
+    struct s3_sums text;
+};
+
+static bool sums_begin(struct sums *m, bool sha)
+{
+    *m = (struct sums){.md5 = EVP_MD_CTX_new(), .sha = sha ? EVP_MD_CTX_new() : NULL};
+    return m->md5 && EVP_DigestInit_ex(m->md5, EVP_md5(), NULL) == 1 &&
+           (!sha || (m->sha && EVP_DigestInit_ex(m->sha, EVP_sha256(), NULL) == 1));
+}
+
+static bool sums_add(struct sums *m, const void *data, size_t len)
+{
+    return EVP_DigestUpdate(m->md5, data, len) == 1 && (!m->sha || EVP_DigestUpdate(m->sha, data, len) == 1);
+}
+
+static bool sums_end(struct sums *m)
+{
+    uint8_t hash[32];
+    if (EVP_DigestFinal_ex(m->md5, hash, NULL) != 1)
+        return false;
+    EVP_EncodeBlock((uint8_t *)m->text.md5, hash, 16);
+    if (m->sha && EVP_DigestFinal_ex(m->sha, hash, NULL) != 1)
+        return false;
+    if (m->sha)
+        hex_encode(m->text.sha, hash, 32);
+    return true;
+}
+
+static void sums_free(struct sums *m)
+{
+    EVP_MD_CTX_free(m->md5);
+    EVP_MD_CTX_free(m->sha);
+}
+
+static int sums_failed(bool ok, struct err *e)
+{
+    return ok ? 0 : err_set(e, ERR_GENERIC, EIO, "cannot sign a request to S3: OpenSSL has no MD5 or SHA-256");
+}
+
+int s3_sums(const struct s3_store *s, const void *data, size_t len, struct s3_sums *ret, struct err *e)
+{
+    struct sums m;
+    const bool ok = sums_begin(&m, !s->tls) && sums_add(&m, data, len) && sums_end(&m);
+    sums_free(&m);
+    *ret = m.text;
+    return sums_failed(ok, e);
+}
+
+/* ---- files ---- */
+
+struct spooled {
+    int fd;
+    int64_t made_ns; /* mono_ns() */
+};
+
+struct s3_spool {
+    char *dir;
+    pthread_mutex_t lock; /* of the next two */
+    struct spooled free[S3_UPLOADS];
+    unsigned n_free;
+};
+
+struct s3_spool *s3_spool_new(const char *dir, struct err *e)
+{
+    struct s3_spool *p = calloc(1, sizeof *p);
+    if (p)
+        p->dir = strdup(dir);
+    if (!p || !p->dir) {
+        free(p);
+        err_nomem(e);
+        return NULL;
+    }
+    pthread_mutex_init(&p->lock, NULL);
+    return p;
+}
+
+void s3_spool_free(struct s3_spool *p)
+{
+    if (!p)
+        return;
+    while (p->n_free > 0)
+        close(p->free[--p->n_free].fd);
+    pthread_mutex_destroy(&p->lock);
+    free(p->dir);
+    free(p);
+}
+
+static int spool_failed(const struct s3_store *s, const char *verb, int sys, struct err *e)
+{
+    err_set(e, ERR_GENERIC, sys, "cannot %s a temporary file in %s, where packs wait for their upload", verb,
+            s->spool->dir);
+    return sys == ENOSPC || sys == EDQUOT ? err_hint(e, "free space there: the packs of a backup need up to 200 MB")
+           : e                            ? -e->sys
+                                          : -EIO;
+}
+
+static int spool_make(const struct s3_store *s, struct err *e)
+{
+    const char *dir = s->spool->dir;
+    int rc = make_dirs(dir, e);
+    if (rc < 0)
+        return rc;
+    int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL)) {
+        CLEANUP_FREE char *path = NULL;
+        if (asprintf(&path, "%s/.pack-XXXXXX", dir) < 0) {
+            path = NULL;
+            return err_nomem(e);
+        }
+        fd = mkostemp(path, O_CLOEXEC);
+        if (fd >= 0)
+            unlink(path);
+    }
+    return fd < 0 ? spool_failed(s, "make", errno, e) : fd;
+}
+
+/* A file of any length and content. */
+static int spool_take(const struct s3_store *s, struct spooled *ret, struct err *e)
+{
+    struct s3_spool *p = s->spool;
+    *ret = (struct spooled){.fd = -1};
+    pthread_mutex_lock(&p->lock);
+    while (p->n_free > 0 && ret->fd < 0) {
+        *ret = p->free[--p->n_free];
+        if (mono_ns() - ret->made_ns > SPOOL_NS) {
+            close(ret->fd);
+            ret->fd = -1;
+        }
+    }
+    pthread_mutex_unlock(&p->lock);
+    if (ret->fd >= 0)
+        return 0;
+    ret->made_ns = mono_ns();
+    ret->fd = spool_make(s, e);
+    return ret->fd < 0 ? ret->fd : 0;
+}
+
+static void spool_give(struct s3_spool *p, struct spooled f)
+{
+    pthread_mutex_lock(&p->lock);
+    const bool keep = p->n_free < S3_UPLOADS;
+    if (keep)
+        p->free[p->n_free++] = f;
+    pthread_mutex_unlock(&p->lock);
+    if (!keep)
+        close(f.fd);
+}
+
+/* ---- a blob ---- */
+
+static int put_body(struct s3_store *s, const char *name, const struct s3_sums *m, const void *data, int fd,
+                    uint64_t length, struct err *e)
+{
+    char what[400];
+    snprintf(what, sizeof what, "write blob %s in %s", name, s->base.location);
+    struct s3_call q = {.s = s, .method = "PUT", .name = name, .query = "", .md5 = m->md5};
+    q.body_hash = s->tls ? NULL : m->sha;
+    q.x.has_body = true;
+    q.x.data = data;
+    q.x.fd = fd;
+    q.x.length = length;
+    const int rc = s3_call(&q, e);
+    if (rc < 0)
+        return rc;
+    if (!s3_succeeded(&q))
+        return q.result == S3_SINK ? spool_failed(s, "read", EIO, e) : s3_call_failed(&q, what, e);
+    if (s3_recent_add(&s->recent, name, length, q.x.date_ns ? q.x.date_ns : now_ns(), false) < 0)
+        return err_nomem(e);
+    return 0;
+}
+
+int s3_put(struct blobs *b, const char *name, const void *data, size_t len, struct err *e)
+{
+    struct s3_store *s = store_of(b);
+    struct s3_sums m;
+    const int rc = s3_sums(s, data, len, &m, e);
+    return rc < 0 ? rc : put_body(s, name, &m, len ? data : "", -1, len, e);
+}
+
+/* ---- packs ---- */
+
+/* The sums of the file up to `length`; m is of its beginning up to `at`. */
+static int sums_of_file(const struct s3_store *s, struct sums *m, int fd, uint64_t at, uint64_t length, struct err *e)
+{
+    CLEANUP_FREE uint8_t *buffer = at < length ? malloc(HASH_BUFFER) : NULL;
+    if (!buffer && at < length)
+        return err_nomem(e);
+    bool ok = true;
+    int rc = 0;
+    while (ok && rc == 0 && at < length) {
+        const size_t want = length - at < HASH_BUFFER ? (size_t)(length - at) : HASH_BUFFER;
+        const ssize_t n = pread(fd, buffer, want, (off_t)at);
+        if (n <= 0)
+            rc = spool_failed(s, "read", n < 0 ? errno : EIO, e);
+        else
+            ok = sums_add(m, buffer, (size_t)n);
+        at += n > 0 ? (uint64_t)n : 0;
+    }
+    ok = ok && sums_end(m);
+    return rc < 0 ? rc : sums_failed(ok, e);
+}
+
+/* What is written in the order of its offsets is summed as it is written; the rest is read again for that. */
+struct s3_writer {
+    struct blob_writer base;
+    struct spooled file;
+    pthread_mutex_t lock; /* of the next four */
+    uint64_t end;         /* of what was written: behind it the file has what it had before */
+    struct sums sums;
+    uint64_t summed; /* so many bytes from the beginning */
+    bool rewritten;  /* among these: the sums are of nothing */
+    char name[BLOB_NAME_MAX + 1];
+};
+
+static struct s3_writer *writer_of(struct blob_writer *w)
+{
+    return (struct s3_writer *)w;
+}
+
+int s3_writer_new(struct blob_writer **ret, struct blobs *b, const char *name, struct err *e)
+{
+    struct s3_writer *w = calloc(1, sizeof *w);
+    if (!w)
+        return err_nomem(e);
+    if (!sums_begin(&w->sums, !store_of(b)->tls)) {
+        sums_free(&w->sums);
+        free(w);
+        return sums_failed(false, e);
+    }
+    const int rc = spool_take(store_of(b), &w->file, e);
+    if (rc < 0) {
+        sums_free(&w->sums);
+        free(w);
+        return rc;
+    }
+    pthread_mutex_init(&w->lock, NULL);
+    w->base.b = b;
+    snprintf(w->name, sizeof w->name, "%s", name);
+    *ret = &w->base;
+    return 0;
+}
+
+static int writer_sum(struct s3_writer *w, uint64_t offset, const void *data, size_t len, struct err *e)
+{
+    bool ok = true;
+    pthread_mutex_lock(&w->lock);
+    if (offset < w->summed) {
+        w->rewritten = true;
+    } else if (offset == w->summed) {
+        ok = sums_add(&w->sums, data, len);
+        w->summed += len;
+    }
+    pthread_mutex_unlock(&w->lock);
+    return sums_failed(ok, e);
+}
+
+static int write_file(struct s3_writer *w, uint64_t offset, const void *data, size_t len, struct err *e)
+{
+    for (size_t done = 0; done < len;) {
+        const ssize_t n = pwrite(w->file.fd, (const char *)data + done, len - done, (off_t)(offset + done));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return spool_failed(store_of(w->base.b), "write", n < 0 ? errno : EIO, e);
+        done += (size_t)n;
+    }
+    return 0;
+}
+
+/* The end of the blob is at least `end`. What is between the old end and `from` is a hole, until it is written. */
+static int writer_extend(struct s3_writer *w, uint64_t from, uint64_t end, struct err *e)
+{
+    static const uint8_t zeros[64 << 10];
+    int rc = 0;
+    pthread_mutex_lock(&w->lock);
+    while (rc == 0 && w->end < from) {
+        const size_t n = from - w->end < sizeof zeros ? (size_t)(from - w->end) : sizeof zeros;
+        rc = write_file(w, w->end, zeros, n, e);
+        w->end += n;
+    }
+    w->end = w->end < end ? end : w->end;
+    pthread_mutex_unlock(&w->lock);
+    return rc;
+}
+
+int s3_writer_write(struct blob_writer *base, uint64_t offset, const void *data, size_t len, struct err *e)
+{
+    struct s3_writer *w = writer_of(base);
+    int rc = writer_extend(w, offset, offset + len, e);
+    if (rc == 0)
+        rc = write_file(w, offset, data, len, e);
+    return rc == 0 && len > 0 ? writer_sum(w, offset, data, len, e) : rc;
+}
+
+int s3_writer_read(struct blob_writer *base, uint64_t offset, void *data, size_t len, struct err *e)
+{
+    const struct s3_writer *w = writer_of(base);
+    while (len > 0) {
+        const ssize_t n = pread(w->file.fd, data, len, (off_t)offset);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return spool_failed(store_of(base->b), "read", n < 0 ? errno : EIO, e);
+        data = (char *)data + n;
+        offset += (uint64_t)n;
+        len -= (size_t)n;
+    }
+    return 0;
+}
+
+void s3_writer_abort(struct blob_writer *base)
+{
+    struct s3_writer *w = writer_of(base);
+    spool_give(store_of(base->b)->spool, w->file);
+    sums_free(&w->sums);
+    pthread_mutex_destroy(&w->lock);
+    free(w);
+}
+
+/* Of the blob, which has `length` bytes: less than was written is possible. */
+static int writer_sums(struct s3_writer *w, uint64_t length, struct err *e)
+{
+    const struct s3_store *s = store_of(w->base.b);
+    if (length > w->end)
+        return spool_failed(s, "read", EIO, e);
+    if (w->rewritten || w->summed > length) {
+        sums_free(&w->sums);
+        w->summed = 0;
+        if (!sums_begin(&w->sums, !s->tls))
+            return sums_failed(false, e);
+    }
+    return sums_of_file(s, &w->sums, w->file.fd, w->summed, length, e);
+}
+
+int s3_writer_commit(struct blob_writer *base, uint64_t length, struct err *e)
+{
+    struct s3_writer *w = writer_of(base);
+    struct s3_store *s = store_of(base->b);
+    int rc = writer_sums(w, length, e);
+    if (rc == 0)
+        rc = put_body(s, w->name, &w->sums.text, NULL, w->file.fd, length, e);
+    s3_writer_abort(base);
+    return rc;
+}

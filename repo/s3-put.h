@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * s3-put.h - what is written into a bucket: whole blobs, and packs by way of a file (internal to blob-s3.c)
+ *
+ * A put is one PutObject with Content-MD5 (and, without TLS, the SHA-256 of the body in its signature). A pack is
+ * written into a file without a name in the directory of the store, summed meanwhile where it is written in order, and
+ * uploaded when it is whole. Files are used again for the next packs: a new file costs as much as a copy of its bytes.
+ */
+#ifndef SNAPFERRY_REPO_S3_PUT_H
+#define SNAPFERRY_REPO_S3_PUT_H
+
+#include "repo/s3-call.h"
+
+/* Packs that may wait for their upload at a time, which is the number of uploads: each has a connection. */
+#define S3_UPLOADS 5
+
+/* The headers that a body needs: base64 and, without TLS, hex. */
+struct s3_sums {
+    char md5[25], sha[65];
+};
+int s3_sums(const struct s3_store *s, const void *data, size_t len, struct s3_sums *ret, struct err *e);
+
+/* Files for packs, in the directory `dir`, which exists or can be created. Thread-safe but for new and free. */
+struct s3_spool *s3_spool_new(const char *dir, struct err *e);
+void s3_spool_free(struct s3_spool *p); /* no writer is left; NULL allowed */
+
+/* Operations of blob-ops.h. */
+int s3_put(struct blobs *b, const char *name, const void *data, size_t len, struct err *e);
+int s3_writer_new(struct blob_writer **ret, struct blobs *b, const char *name, struct err *e);
+int s3_writer_write(struct blob_writer *w, uint64_t offset, const void *data, size_t len, struct err *e);
+int s3_writer_read(struct blob_writer *w, uint64_t offset, void *data, size_t len, struct err *e);
+int s3_writer_commit(struct blob_writer *w, uint64_t length, struct err *e);
+void s3_writer_abort(struct blob_writer *w);
+
+#endif
