@@ -33,6 +33,7 @@ struct cfg_repository {
     char credentials[4096];                                   /* absolute path or cred:NAME */
     char ca_file[4096];                                       /* absolute path; "" if not set */
     bool virtual_host;                                        /* BUCKET.ENDPOINT instead of ENDPOINT/BUCKET */
+    unsigned parallel_puts;                                   /* packs uploaded at a time */
     int64_t at_ns;                                            /* read only, as it was at that time; 0: as it is */
     bool maintenance;                                         /* by schedule */
     char maintenance_full[256];     /* calendar of full maintenance; "": by the repository's own interval */

@@ -370,6 +370,10 @@ const struct key key_table[] = {
     {{"virtual-host", "repository copy", "yes|no", "no",
       "s3: yes: the bucket is part of the host name (BUCKET.HOST), no: of the path."},
      REPOSITORY(virtual_host), V_YESNO, ANY, NULL},
+    {{"parallel-puts", "repository copy", "number", "5",
+      "s3: Packs that are uploaded at a time, 1 to 32, each over a connection of its own; so many, and the one being "
+      "filled, are files in the cache directory."},
+     REPOSITORY(parallel_puts), V_COUNT, 1, 32, NULL},
     {{"point-in-time", "repository", "time", "",
       "s3: use the repository as it was at that time, by the versions of the bucket's objects, read only: "
       "2026-11-20T02:00:00Z, or local time as 2026-11-20 02:00."},

@@ -80,8 +80,8 @@ static void unknown_section(struct cfg *c, const struct section *s, const struct
 
 /* ---- repositories ---- */
 
-static const char *const s3_keys[] = {"endpoint",    "bucket",  "prefix",      "region",
-                                      "credentials", "ca-file", "virtual-host"};
+static const char *const s3_keys[] = {"endpoint",    "bucket",  "prefix",       "region",
+                                      "credentials", "ca-file", "virtual-host", "parallel-puts"};
 
 static void check_s3(struct cfg *c, const struct section *s)
 {

@@ -43,8 +43,7 @@ struct blobs_ops {
     void (*retain)(struct blobs *b, const char *mode, int64_t period_ns); /* NULL: no object lock */
     int (*extend)(struct blobs *b, const char *name, struct err *e);      /* likewise */
 
-    unsigned uploads; /* as blobs_uploads(); 0: 2, one may wait for the disk while the other writes */
-    bool paced;       /* the store keeps to blobs_limit() itself, while bytes move; else blob.c waits before */
+    bool paced; /* the store keeps to blobs_limit() itself, while bytes move; else blob.c waits before */
 };
 
 struct blobs {
@@ -55,6 +54,7 @@ struct blobs {
     struct throttle *reads, *writes; /* NULL: no limit */
     const _Atomic bool *stop;        /* NULL: never */
     const _Atomic bool *hurry;       /* likewise */
+    unsigned uploads;                /* as blobs_uploads(); 0: 2, one may wait for the disk while the other writes */
     bool use_reserve;                /* blobs_use_reserve(); atomic */
     bool guessed;                    /* blobs_layout_is_guessed() */
     bool past;                       /* blobs_are_past() */

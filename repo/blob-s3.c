@@ -23,6 +23,7 @@
 #define HURRY_S 10
 #define TRIES 8
 #define PAUSE_MS 200
+#define UPLOADS 5
 
 static struct s3_store *store_of(struct blobs *b)
 {
@@ -495,7 +496,6 @@ static const struct blobs_ops s3_ops = {
     .extend = s3_extend,
     .clock = s3_clock,
     .paced = true,
-    .uploads = S3_UPLOADS,
 };
 
 /* Of a view of the past: reads are those of any bucket, by the version. */
@@ -639,10 +639,11 @@ static int open_parts(struct s3_store *s, const struct s3_place *p, enum blobs_o
                                    .stall_s = p->stall_s ? p->stall_s : STALL_S,
                                    .connect_s = p->connect_s ? p->connect_s : CONNECT_S,
                                    .hurry_s = p->hurry_s ? p->hurry_s : HURRY_S};
+    s->base.uploads = p->uploads == 0 ? UPLOADS : p->uploads > S3_UPLOADS_MAX ? S3_UPLOADS_MAX : p->uploads;
     int rc = set_names(s, p, e);
     if (rc == 0)
         rc = set_keys(s, p, e);
-    if (rc == 0 && !(s->spool = s3_spool_new(p->spool, e)))
+    if (rc == 0 && !(s->spool = s3_spool_new(p->spool, s->base.uploads, e)))
         rc = -ENOMEM;
     if (rc == 0)
         rc = s3_http_new(&s->http, &o, e);

@@ -14,6 +14,8 @@
 #include "repo/blob.h"
 #include "repo/s3-sign.h"
 
+#define S3_UPLOADS_MAX 32
+
 struct s3_place {
     const char *endpoint;        /* "https://HOST[:PORT]" or "http://..."; without either https:// */
     const char *bucket, *prefix; /* prefix: "" or text of each key's beginning, mostly with a slash at its end */
@@ -27,6 +29,7 @@ struct s3_place {
     unsigned renew_s;    /* keys are refused after a request had succeeded: so long others are waited for; 0: not */
     const char *ca_file; /* PEM; NULL or "": the system's */
     const char *ca_text; /* PEM itself, instead of a file; NULL: none; copied */
+    unsigned uploads;    /* packs at a time, at most S3_UPLOADS_MAX; 0: 5 */
     bool virtual_host;   /* BUCKET.HOST/KEY; else HOST/BUCKET/KEY */
     int64_t at_ns;       /* read only, as everything was at that time by the versions of the objects; 0: as it is */
     const char *spool;   /* directory for packs on their way, which exists or can be created */

@@ -61,7 +61,7 @@ void blobs_stats(struct blobs *b, struct blob_stats *ret)
 
 unsigned blobs_uploads(const struct blobs *b)
 {
-    return b->ops->uploads ? b->ops->uploads : 2;
+    return b->uploads ? b->uploads : 2;
 }
 
 void blobs_limit(struct blobs *b, struct throttle *reads, struct throttle *writes)

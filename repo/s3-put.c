@@ -84,14 +84,14 @@ struct spooled {
 
 struct s3_spool {
     char *dir;
-    pthread_mutex_t lock; /* of the next two */
-    struct spooled free[S3_UPLOADS];
-    unsigned n_free;
+    pthread_mutex_t lock; /* of free and n_free */
+    unsigned n_free, keep;
+    struct spooled free[];
 };
 
-struct s3_spool *s3_spool_new(const char *dir, struct err *e)
+struct s3_spool *s3_spool_new(const char *dir, unsigned keep, struct err *e)
 {
-    struct s3_spool *p = calloc(1, sizeof *p);
+    struct s3_spool *p = calloc(1, sizeof *p + keep * sizeof *p->free);
     if (p)
         p->dir = strdup(dir);
     if (!p || !p->dir) {
@@ -99,6 +99,7 @@ struct s3_spool *s3_spool_new(const char *dir, struct err *e)
         err_nomem(e);
         return NULL;
     }
+    p->keep = keep;
     pthread_mutex_init(&p->lock, NULL);
     return p;
 }
@@ -167,7 +168,7 @@ static int spool_take(const struct s3_store *s, struct spooled *ret, struct err 
 static void spool_give(struct s3_spool *p, struct spooled f)
 {
     pthread_mutex_lock(&p->lock);
-    const bool keep = p->n_free < S3_UPLOADS;
+    const bool keep = p->n_free < p->keep;
     if (keep)
         p->free[p->n_free++] = f;
     pthread_mutex_unlock(&p->lock);

@@ -11,17 +11,15 @@
 
 #include "repo/s3-call.h"
 
-/* Packs that may wait for their upload at a time, which is the number of uploads: each has a connection. */
-#define S3_UPLOADS 5
-
 /* The headers that a body needs: base64 and, without TLS, hex. */
 struct s3_sums {
     char md5[25], sha[65];
 };
 int s3_sums(const struct s3_store *s, const void *data, size_t len, struct s3_sums *ret, struct err *e);
 
-/* Files for packs, in the directory `dir`, which exists or can be created. Thread-safe but for new and free. */
-struct s3_spool *s3_spool_new(const char *dir, struct err *e);
+/* Files for packs, in the directory `dir`, which exists or can be created; at most `keep` are kept for another pack.
+ * Thread-safe but for new and free. */
+struct s3_spool *s3_spool_new(const char *dir, unsigned keep, struct err *e);
 void s3_spool_free(struct s3_spool *p); /* no writer is left; NULL allowed */
 
 /* Operations of blob-ops.h. */

@@ -23,6 +23,7 @@ struct meant {
     bool s3;                            /* dir is "", and the next have the place */
     char endpoint[256], bucket[128], prefix[192], region[64], credentials[4096], ca_file[4096];
     bool virtual_host;
+    unsigned parallel_puts;
     int64_t at_ns; /* 0: as it is now */
 };
 
@@ -47,6 +48,7 @@ static void take_s3(struct meant *m, const struct cfg_repository *s)
     memcpy(m->credentials, s->credentials, sizeof m->credentials);
     memcpy(m->ca_file, s->ca_file, sizeof m->ca_file);
     m->virtual_host = s->virtual_host;
+    m->parallel_puts = s->parallel_puts;
     if (!m->at_ns)
         m->at_ns = s->at_ns;
 }
@@ -131,6 +133,7 @@ int cli_open_blobs(const struct options *o, enum blobs_open_mode mode, const int
                                           .credentials = m.credentials,
                                           .ca_file = m.ca_file,
                                           .virtual_host = m.virtual_host,
+                                          .uploads = m.parallel_puts,
                                           .at_ns = m.at_ns,
                                           .spool = cache}};
     return store_open(ret, &at, mode, NULL, 0, e);

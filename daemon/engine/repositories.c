@@ -125,10 +125,11 @@ static bool is_remote(const struct cfg_repository *r)
 
 json_t *place_job(const struct cfg_repository *r)
 {
-    return is_remote(r) ? json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:b,s:I}", "name", r->name, "type", r->type, "endpoint",
-                                    r->endpoint, "bucket", r->bucket, "prefix", r->prefix, "region", r->region,
-                                    "virtual_host", (int)r->virtual_host, "at_ns", (json_int_t)r->at_ns)
-                        : json_pack("{s:s,s:s,s:s}", "name", r->name, "type", r->type, "path", r->path);
+    return is_remote(r)
+               ? json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:b,s:i,s:I}", "name", r->name, "type", r->type, "endpoint",
+                           r->endpoint, "bucket", r->bucket, "prefix", r->prefix, "region", r->region, "virtual_host",
+                           (int)r->virtual_host, "parallel_puts", (int)r->parallel_puts, "at_ns", (json_int_t)r->at_ns)
+               : json_pack("{s:s,s:s,s:s}", "name", r->name, "type", r->type, "path", r->path);
 }
 
 json_t *repository_job(struct engine *g, const char *name)

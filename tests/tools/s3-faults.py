@@ -12,12 +12,14 @@ ways, and be aged and damaged as a directory. With a certificate it speaks TLS.
 GET /_fault/KIND/N[/M]  M requests are answered, then N fail that way (see Handler.fault())
 GET /_set/NAME/VALUE  skew: seconds of the clock; lag: 1: lists do not know what is put or deleted from now on;
                       full: puts are refused where they would make more bytes than that of all objects; 0: never;
+                      slow: milliseconds by which the answer to a put of a pack is late;
                       page: keys of a page; key: the only access key that is known
 GET /_hide/TEXT       lists leave out the keys that contain TEXT; without TEXT: none
 GET /_lock            the object lock that the last put asked for: a number of seconds from now, and the mode
 GET /_extended        how many objects had their lock extended since the last question; /_until: the last one, as /_lock
 GET /_refuse/TEXT     locks of keys that contain TEXT cannot be extended; without TEXT: all can
 GET /_requests        how many requests there were, and sets the numbers to 0; /_count: leaves them
+GET /_puts            how many packs were put at once at most, since the last question
 GET /_packs           how many of them have read from packs of data
 GET /_versions/STATE  Enabled or Suspended: the bucket keeps versions from now on (without TREE), and object locks, which
                       refuse the removal of a version until they end, also to whoever wants to bypass them (COMPLIANCE)
@@ -182,6 +184,7 @@ class Tree:
 
 objects = Tree(sys.argv[2]) if len(sys.argv) > 2 else Memory()
 state = {"fault": "", "left": 0, "after": 0, "skew": 0, "lag": 0, "full": 0, "page": 1000, "key": "", "requests": 0,
+         "slow": 0, "puts": 0, "most": 0,
          "locked": ("", ""), "last": ("", ""), "hidden": "", "packs": 0, "extended": set(), "refused": ""}
 
 
@@ -294,6 +297,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 state["extended"] = set()
             elif what == "_refuse":
                 state["refused"] = "".join(rest)
+            elif what == "_puts":
+                text, state["most"] = str(state["most"]), 0
             elif what == "_packs":
                 text = str(state["packs"])
             elif what == "_versions":
@@ -371,7 +376,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.error(400, "XAmzContentSHA256Mismatch")
         until = state["locked"][0]
         until = calendar.timegm(time.strptime(until, "%Y-%m-%dT%H:%M:%SZ")) if until else 0
+        pack = re.search(r"/p[0-9a-f]{32}-", self.path) is not None
         with lock:
+            state["puts"] += pack
+            state["most"] = max(state["most"], state["puts"])
+        if pack and state["slow"]:
+            time.sleep(state["slow"] / 1000)
+        with lock:
+            state["puts"] -= pack
             if isinstance(objects, Versions):
                 objects.add(key, body, time.time() + state["skew"], until)
             else:

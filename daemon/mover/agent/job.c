@@ -406,6 +406,10 @@ static int job_bucket(const json_t *r, const char *place, struct job_s3 *s, stru
         rc = member_flag(r, "virtual_host", &s->virtual_host, e);
     if (rc == 0)
         rc = member_number(r, "at_ns", 0, INT64_MAX, 0, &s->at_ns, e);
+    int64_t puts = 0;
+    if (rc == 0)
+        rc = member_number(r, "parallel_puts", 0, 32, 0, &puts, e);
+    s->parallel_puts = (unsigned)puts;
     if (rc == 0)
         rc = job_authorities(r, place, &s->ca, e);
     if (rc == 0 && !s->prefix)

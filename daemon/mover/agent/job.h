@@ -25,6 +25,7 @@ struct job_keep {
 struct job_s3 {
     const char *endpoint, *bucket, *prefix, *region, *ca; /* ca: certificates as text, NULL: the system's */
     bool virtual_host;
+    unsigned parallel_puts; /* 0: as the store does without being told */
     int64_t at_ns;
 };
 

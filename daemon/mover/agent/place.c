@@ -74,6 +74,7 @@ static int bucket_open(struct blobs **ret, const struct job *j, bool copy, int c
                                           .prefix = s->prefix,
                                           .region = s->region,
                                           .virtual_host = s->virtual_host,
+                                          .uploads = s->parallel_puts,
                                           .at_ns = s->at_ns,
                                           .ca_text = s->ca,
                                           .credentials = copy ? named_copy : named,
