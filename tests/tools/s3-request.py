@@ -1,6 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""One signed request to an S3 service, for tests: s3-request.py METHOD URL [FILE]   (body from FILE, response to stdout)
+"""One signed request to an S3 service, for tests: s3-request.py METHOD URL [FILE [NAME:VALUE...]]
+
+The body is FILE's, the response goes to stdout; each NAME:VALUE is a header.
 
 The keys are those of swift-s3.py. Exits with 1 if the status is not 2xx.
 """
@@ -22,15 +24,17 @@ digest = hashlib.sha256(body).hexdigest()
 scope = f"{now[:8]}/{region}/s3/aws4_request"
 query = "&".join(sorted(urllib.parse.urlencode([p], quote_via=urllib.parse.quote, safe="-_.~")
                         for p in urllib.parse.parse_qsl(u.query, keep_blank_values=True)))
-names = "host;x-amz-content-sha256;x-amz-date"
-canonical = f"{method}\n{u.path}\n{query}\nhost:{u.netloc}\nx-amz-content-sha256:{digest}\nx-amz-date:{now}\n\n{names}\n{digest}"
+headers = {"host": u.netloc, "x-amz-content-sha256": digest, "x-amz-date": now,
+           **dict(h.split(":", 1) for h in sys.argv[4:])}
+names = ";".join(sorted(headers))
+canonical = f"{method}\n{u.path}\n{query}\n" + "".join(f"{n}:{headers[n]}\n" for n in sorted(headers)) + f"\n{names}\n{digest}"
 text = f"AWS4-HMAC-SHA256\n{now}\n{scope}\n{hashlib.sha256(canonical.encode()).hexdigest()}"
 key = ("AWS4" + secret).encode()
 for part in scope.split("/"):
     key = hmac.new(key, part.encode(), hashlib.sha256).digest()
 sign = hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
 request = urllib.request.Request(url, data=body if method == "PUT" else None, method=method, headers={
-    "x-amz-content-sha256": digest, "x-amz-date": now, "Content-Type": "application/octet-stream",
+    **{n: v for n, v in headers.items() if n != "host"}, "Content-Type": "application/octet-stream",
     "Authorization": f"AWS4-HMAC-SHA256 Credential={access}/{scope},SignedHeaders={names},Signature={sign}"})
 unchecked = ssl.create_default_context()
 unchecked.check_hostname = False
