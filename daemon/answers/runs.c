@@ -390,7 +390,7 @@ static void put_natives_seen(json_t *o, json_t *omitted, const struct backup *b)
 static void put_outcome(const struct answer_facts *f, const struct backup *b, json_t *omitted, json_t *o)
 {
     const char *name;
-    json_t *id, *recorded = json_object();
+    json_t *id, *recorded = json_object(), *given_up = json_object();
     json_object_foreach(b->recorders, name, id)
     {
         CLEANUP(operation_clear) struct operation op = ROW_INIT;
@@ -398,10 +398,15 @@ static void put_outcome(const struct answer_facts *f, const struct backup *b, js
         /* The row of the operation goes before the backup's; a rebuilt one was found there. */
         const bool done = b->outcome != OUTCOME_NONE && (!there || op.state == OP_COMPLETED);
         json_object_set_new(recorded, name, json_boolean(done));
+        if (!done && there && op_state_terminal(op.state))
+            jset_str(given_up, name, op.error.code ? op.error.message : op_state_name(op.state));
     }
     if (json_object_size(recorded))
         json_object_set(o, "recorded", recorded);
+    if (json_object_size(given_up))
+        json_object_set(o, "not_recorded", given_up);
     json_decref(recorded);
+    json_decref(given_up);
     put_natives_seen(o, omitted, b);
 }
 

@@ -267,13 +267,19 @@ static void print_volumes(const json_t *b)
                    json_object_get(b, "new") ? text_size(b, "new") : "", json_object_get(b, "new") ? " new" : "");
 }
 
-/* Repositories that have its outcome, and those that do not have it yet. */
-static void print_recorded(const json_t *recorded)
+/* Repositories that have its outcome, those that do not have it yet, and those that will not get it. */
+static void print_recorded(const json_t *recorded, const json_t *given_up)
 {
     const char *name;
     const json_t *v;
     json_object_foreach((json_t *)(uintptr_t)recorded, name, v)
-        print_line("Outcome", "%s in repository %s", json_is_true(v) ? "recorded" : "not yet recorded", name);
+    {
+        const char *why = jstr(given_up, name);
+        if (*why)
+            print_line("Outcome", "not recorded in repository %s: %s", name, why);
+        else
+            print_line("Outcome", "%s in repository %s", json_is_true(v) ? "recorded" : "not yet recorded", name);
+    }
 }
 
 /* Native snapshots that the end of the backup did not find. */
@@ -318,7 +324,7 @@ static void describe_backup(const json_t *b)
     if (kept)
         print_line("Natives", "%zu kept: snapferry native list", kept);
     print_missing(jarr(b, "natives_seen"));
-    print_recorded(jobj(b, "recorded"));
+    print_recorded(jobj(b, "recorded"), jobj(b, "not_recorded"));
     print_skipped(b);
     print_failure(b);
     print_operations(jarr(b, "operations"));

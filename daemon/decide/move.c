@@ -10,6 +10,7 @@
 #include "daemon/records/opaque.h"
 
 #include <string.h>
+#include <sys/wait.h>
 
 #define ADOPTIONS_MAX 20
 
@@ -137,11 +138,17 @@ static void mover_succeeded(struct decide *d, struct operation *op, const struct
     plan_crash_point(d, "engine-result-recorded");
 }
 
+/* Killed when its result was there already. */
+static bool was_killed_late(const struct mover_report *r)
+{
+    return r->outcome == MOVER_MISMATCH && r->status >= 0 && WIFSIGNALED(r->status);
+}
+
 static void mover_failed(struct decide *d, struct operation *op, const struct mover_report *r)
 {
     const bool transient = r->outcome == MOVER_TRANSIENT || r->outcome == MOVER_DIED || r->outcome == MOVER_HUNG ||
                            (r->outcome == MOVER_NEVER_STARTED && r->err.cls != ERR_USAGE) ||
-                           r->outcome == MOVER_CANCELED;
+                           r->outcome == MOVER_CANCELED || was_killed_late(r);
     const bool rebooted = of_earlier_boot(d, op);
     struct err e = r->err;
     if (!e.cls)

@@ -180,6 +180,16 @@ mv "$REPO.away" "$REPO"
 check "it is recorded when the repository is back" until_true 60 eval '[ "$(owed)" = 0 ]'
 check "nothing is owed any more" until_true 10 metric_is snapferry_repository_outcomes_owed 0
 check "delete" ask delete "$W" --even-kept --wait --quiet
+W=$(submit "$WORK/xfs/good.img")
+same "another one, whose recorder is canceled" "$(wait_state "$W" Completed 60)" Completed
+expect "it is not recorded yet" 0 'Outcome +not yet recorded in repository main' -- ask describe "$W"
+ask cancel "$(sql "SELECT id FROM operations WHERE id LIKE 'record-%' ORDER BY seq DESC LIMIT 1")" --quiet
+owes_none() { [ "$(owed)" = 0 ]; }
+check "nothing is owed after a cancel" until_true 60 owes_none
+expect "and that it will not be recorded is told, with why" 0 'Outcome +not recorded in repository main: .' -- \
+    ask describe "$W"
+mv "$REPO.away" "$REPO"
+check "delete that one" ask delete "$W" --even-kept --wait --quiet
 stops "stop"
 rm "$CONF/conf.d/owed.ini"
 

@@ -89,6 +89,19 @@ kill -KILL "$PID"
 starts "both killed: the next one starts"
 verdict "both killed"
 
+# Killed when it has written its result, and ended its work but for the exit.
+if [ -n "${SNAPFERRY_SANITIZED:-}" ] || ! strace -f -o /dev/null -e trace=none true 2>/dev/null; then
+    skip "killed behind its result" "strace is missing or may not trace here"
+else
+    begin late
+    strace -f -qq -o "$WORK/trace" -p "$PID" -e trace=exit_group -e inject=exit_group:signal=KILL &
+    until_true 60 grep -q '^TracerPid:.[1-9]' "/proc/$PID/status"
+    kill -CONT "$PID"
+    verdict "killed behind its result"
+    expect "killed behind its result: it had one" 0 'result mismatch: .*killed by signal 9' -- ask describe "$R"
+    same "killed behind its result: tried again" "$(state "$R")" Completed
+fi
+
 # The one that records what was found instead.
 begin corrected
 first=$R
