@@ -756,8 +756,9 @@ bool operation_is_last_good(struct records *r, const struct operation *op);
 /* The snapshot in the repository that one of our own movers has reported and that nobody else has seen; "": none.
  * Borrowed from `op`. */
 const char *operation_unproven(const struct operation *op);
-/* What that snapshot must be, for the step "check" of a mover of this repository (docs/mover.md), a new reference;
- * NULL: it is not asked about: proven, in another repository, or no longer the newest good one of its volume. */
+/* What the snapshot that was reported must be, for the step "check" of a mover of this repository (docs/mover.md), a
+ * new reference; NULL: it is not asked about: in another repository, missed before, or no longer the newest good one of
+ * its volume. */
 json_t *operation_expected(struct records *r, const struct operation *op, const char *repository);
 /* It is not there, or something else; the caller writes the row. */
 void operation_disproved(struct operation *op, const char *why);

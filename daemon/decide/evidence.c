@@ -2,9 +2,10 @@
 /*
  * evidence.c - what another process than its mover has found of a backup's data in the repository
  *
- * The mover that records the outcome of a backup checks its snapshots as well, those that nobody else has looked at
- * (record.c): source, tag of the operation, time, size, contents, and a sample of the data. Only the newest of a volume
- * counts: of older ones retention may have removed the snapshot since.
+ * The mover that records the outcome of a backup looks for its snapshots as well (record.c): source, tag of the
+ * operation, time, size, and of those that nobody else has looked at contents and a sample of the data. One that the
+ * check before pruning has read may be gone since. Only the newest of a volume counts: of older ones retention may have
+ * removed the snapshot since.
  */
 #include "base/cleanup.h"
 #include "daemon/decide/decide.h"
@@ -16,17 +17,23 @@
 
 #define PART 100 /* operations that are looked at in one turn */
 
+/* That one of our own movers has reported, and that has not been missed. */
+static const char *reported_snapshot(const struct operation *op)
+{
+    const bool reported = op->kind == KIND_BACKUP && op->outcome == OUTCOME_COMPLETED && !op->unverified[0] &&
+                          !op->lost && !op->rebuilt && op->policy->move_data && !op->policy->mover[0];
+    return reported ? op->result.snapshot : "";
+}
+
 const char *operation_unproven(const struct operation *op)
 {
-    const bool unproven = op->kind == KIND_BACKUP && op->outcome == OUTCOME_COMPLETED && operation_evidence(op)[0] &&
-                          !op->unverified[0] && !op->lost && op->policy->move_data && !op->policy->mover[0];
-    return unproven ? op->result.snapshot : "";
+    return operation_evidence(op)[0] ? reported_snapshot(op) : "";
 }
 
 json_t *operation_expected(struct records *r, const struct operation *op, const char *repository)
 {
     char source[SOURCE_TEXT];
-    if (!operation_unproven(op)[0] || strcmp(op->policy->repository, repository) != 0 || !operation_is_last_good(r, op))
+    if (!reported_snapshot(op)[0] || strcmp(op->policy->repository, repository) != 0 || !operation_is_last_good(r, op))
         return NULL;
     json_t *x = json_object();
     const int64_t created_ns = op->native_doc->created_ns, size = exposure_read(op->exposure).size;
@@ -41,6 +48,8 @@ json_t *operation_expected(struct records *r, const struct operation *op, const 
         jset_int(x, "beforeNs", op->ended_ns);
     if (size > 0)
         jset_int(x, "size", size);
+    if (op->verified_ns)
+        jset_bool(x, "seen", true);
     return x;
 }
 
@@ -147,21 +156,21 @@ static void backup_is_disproved(struct decide *d, const struct operation *op)
 /* The answer is about the operation that was asked about: another one may name the same snapshot. */
 static enum checked answer_about(const struct operation *recorder, const struct operation *op, const char **why)
 {
-    const char *snapshot = operation_unproven(op);
+    const char *snapshot = reported_snapshot(op);
     const enum checked found = mover_result_checked_number(&recorder->result, (int64_t)op->seq, why);
     if (found != CHECKED_NONE || mover_result_checked_of(&recorder->result, snapshot) != (int64_t)op->seq)
         return found;
     return mover_result_checked(&recorder->result, snapshot, why); /* of a mover that was started by an older version */
 }
 
-static void note_answer(struct decide *d, const struct operation *unproven, const struct operation *recorder)
+static void note_answer(struct decide *d, const struct operation *reported, const struct operation *recorder)
 {
     CLEANUP(operation_clear) struct operation op = ROW_INIT;
     const char *why;
-    const enum checked found = answer_about(recorder, unproven, &why);
-    if (found == CHECKED_NONE)
+    const enum checked found = answer_about(recorder, reported, &why);
+    if (found == CHECKED_NONE || (found == CHECKED_READABLE && reported->verified_ns))
         return;
-    if (operation_copy(&op, unproven) < 0) {
+    if (operation_copy(&op, reported) < 0) {
         d->plan.failed = true;
     } else if (found == CHECKED_READABLE) {
         op.verified_ns = decide_now(d);
@@ -281,7 +290,7 @@ static int note_operation(const struct operation *op, void *arg)
     struct evidence_part *x = arg;
     x->at->after = op->seq;
     x->seen++;
-    if (operation_unproven(op)[0])
+    if (reported_snapshot(op)[0])
         note_answer(x->d, op, x->recorder);
     return x->d->plan.failed ? -1 : 0;
 }

@@ -102,15 +102,38 @@ stops "a restart"
 starts "changes nothing"
 same "of that" "$(of "$V/b.img" .last_success_ns) $(of "$V/a.img" .state)" "$first unprotected"
 
-# ---- what the mover has reported is not there when its outcome is recorded ----
-cat >"$WORK/take-away" <<EOF
+# ---- it was there for the check before pruning, and is gone when its outcome is recorded ----
+take_away() { # VOLUME: with the hook after its backup
+    cat >"$WORK/take-away" <<EOF
 #!/bin/sh
 run() { $SNAPFERRY -r "$REPO" --password-file "$WORK/password" --cache-dir "$WORK/cache.take" "\$@"; }
 run snapshot delete --force --quiet \
     "\$(run snapshot list --json | tail -n 1 |
-        jq -r '.snapshots | map(select(.tags["tag:volume"] == "$V/x.img"))[-1].id')"
+        jq -r '.snapshots | map(select(.tags["tag:volume"] == "$1"))[-1].id')"
 EOF
-chmod 755 "$WORK/take-away"
+    chmod 755 "$WORK/take-away"
+}
+image "$V/y.img" 2 7
+Y1=$(good "$V/y.img")
+take_away "$V/y.img"
+config_add y "[volume \"$V/y.img\"]
+hook-post-backup = $WORK/take-away"
+ask reload --wait --quiet
+Y2=$(submit "$V/y.img")
+same "gone since the check: the backup is no success" "$(wait_state "$Y2" PartiallyFailed 60)" PartiallyFailed
+same "gone since the check: it had been seen there" "$(proven "$Y2")" 1
+expect "gone since the check: with the reason" 0 'does not have what was backed up: .*there is no such snapshot' -- \
+    ask describe "$Y2"
+same "gone since the check: the one before protects it" "$(of "$V/y.img" '"\(.state) \(.last_success_ns)"')" \
+    "protected $(ends "$Y1")"
+check "it is deleted" ask delete "$Y2" --wait --even-kept --quiet
+check "and the one before" ask delete "$Y1" --wait --even-kept --quiet
+rm "$V/y.img" "$CONF/conf.d/y.ini"
+ask reload --wait --quiet
+check "and the volume is forgotten" until_true 30 ask forget "$V/y.img" --quiet
+
+# ---- what the mover has reported is not there when its outcome is recorded ----
+take_away "$V/x.img"
 image "$V/x.img" 2 6
 config_add x "[volume \"$V/x.img\"]
 hook-post-backup = $WORK/take-away"

@@ -46,6 +46,12 @@ static void refuse(struct check *c, const char *id, const char *unfit, const cha
     json_object_set_new(c->why, id, text ? text : json_string("not what was expected"));
 }
 
+/* Its data was read by an earlier check: what counts is that it is still there. */
+static bool was_seen(const struct check *c, const char *id)
+{
+    return json_is_true(json_object_get(json_object_get(c->expect, id), "seen"));
+}
+
 /* "": it is what was expected. */
 static int compare(struct check *c, struct snapshot *s, const char **unfit, char *why, size_t cap)
 {
@@ -90,7 +96,7 @@ static int compare(struct check *c, struct snapshot *s, const char **unfit, char
         snprintf(why, cap, "volume.img is not a file");
     else if (size && image.size != size)
         snprintf(why, cap, "volume.img has %" PRId64 " bytes, the volume had %" PRId64, image.size, (int64_t)size);
-    else
+    else if (!was_seen(c, s->id))
         c->bytes += (uint64_t)(image.size > 0 ? image.size : 0);
     dir_entry_clear(&image);
     return 0;
@@ -124,13 +130,14 @@ static void note_damaged(const struct verify_damage *d, void *arg)
         refuse(c, d->snapshot, DAMAGED, *d->why ? d->why : d->kind);
 }
 
-/* Those that are still believed readable. */
+/* Those that are still believed readable, and are to be read. */
 static size_t remaining(const struct check *c, char (*ids)[33])
 {
     size_t n = 0;
     const char *id;
     json_t *v;
-    json_object_foreach(c->readable, id, v) if (json_is_true(v)) snprintf(ids[n++], sizeof ids[0], "%s", id);
+    json_object_foreach(c->readable, id, v) if (json_is_true(v) && !was_seen(c, id))
+        snprintf(ids[n++], sizeof ids[0], "%s", id);
     return n;
 }
 
