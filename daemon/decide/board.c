@@ -27,6 +27,7 @@ struct entry {
     struct lane *lane;
     struct tally *klass, *device;
     char *group; /* shared text; "": none */
+    char *check; /* likewise: the operation whose answer it waits for */
     uint64_t seq, memory;
     int64_t priority, wake_ns;
     size_t marked, heap; /* place in these arrays + 1; 0: not there */
@@ -330,6 +331,8 @@ static int entry_fill(struct board *b, struct entry *e, const struct operation *
     e->priority = op->policy->priority;
     e->memory = policy_memory(op->policy);
     e->restore = op->kind == KIND_RESTORE;
+    str_clear(&e->check);
+    e->check = str_ref(op->check_operation);
     e->waiting = op->check_operation[0] || op->kind == KIND_DELETE;
     if (e->waiting && sorted_add(&b->waiting, e, older) < 0)
         rc = -ENOMEM;
@@ -384,6 +387,7 @@ static void entry_remove(struct board *b, struct entry *e)
         p = &(*p)->next;
     *p = e->next;
     str_clear(&e->group);
+    str_clear(&e->check);
     free(e);
 }
 
@@ -453,6 +457,14 @@ void board_mark_waiting(struct board *b)
         if (e->phase_1 && e->run)
             mark_run(b, e->run); /* whose snapshot it is that waits */
     }
+}
+
+bool board_waits_for(const struct board *b, const char *check)
+{
+    for (size_t i = 0; i < b->waiting.n; i++)
+        if (!strcmp(b->waiting.v[i]->check, check))
+            return true;
+    return false;
 }
 
 void board_watch(struct board *b, const char *id)
@@ -557,7 +569,7 @@ int board_operation(struct board *b, const char *id, const struct operation *now
             return -ENOMEM;
         }
         memcpy(e->id, id, len);
-        e->group = str_empty;
+        e->group = e->check = str_empty;
         e->run = r;
         if (r)
             r->seen.live++;

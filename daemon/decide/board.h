@@ -37,6 +37,8 @@ int board_mark_backup(struct board *b, const char *id);
 void board_mark_all(struct board *b);
 /* Operations that wait for the end of another one: for what the repository answers. */
 void board_mark_waiting(struct board *b);
+/* Whether one of them waits for this check of a repository. */
+bool board_waits_for(const struct board *b, const char *check);
 /* Queued operations whose repository is unavailable: they may have waited for too long. */
 void board_mark_down(struct board *b, board_down_fn *down, void *arg);
 /* Operations whose stored deadline has come. */

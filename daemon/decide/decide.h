@@ -683,11 +683,17 @@ int natives_ask_again(struct decide *d, const char *volume_id, const char *repos
 /* Retention has removed these snapshots from the repository: native snapshots whose data was seen there may go without
  * them, once the number of those that are retained allows it, and the newest is seen in the repository. */
 void natives_note_expired(struct decide *d, const struct operation *expiry);
+/* The answer that it waits for is of no use to it any more: a check that nobody waits for is canceled. */
+void natives_leave_check(struct decide *d, struct operation *op);
 /* What the repository answered about the snapshots behind native snapshots. */
 void natives_note_checked(struct decide *d, const struct operation *check);
-/* Asks it by an admin operation; id gets its name. What waits to be asked goes along. `patient`: other backups that are
- * under way will ask, too, and it may wait for them for a moment. */
-int natives_ask_repository(struct decide *d, const char *repository, json_t *check, bool patient, char id[512],
+enum asking {
+    ASK_NOW,
+    ASK_PATIENT, /* other backups that are under way will ask, too: it may wait for them for a moment */
+    ASK_REQUEST  /* somebody else than operations waits for the answer */
+};
+/* Asks it by an admin operation; id gets its name. What waits to be asked goes along. */
+int natives_ask_repository(struct decide *d, const char *repository, json_t *check, enum asking how, char id[512],
                            struct err *e);
 
 /* ---- what a failed backup leaves for inspection (kept.c): expose-keep-on-failure, PVC-11 ---- */

@@ -201,7 +201,7 @@ static void note_proven(struct decide *d, struct operation *op, const struct ope
 }
 
 /* A check that has not begun takes in more. */
-static bool check_extend(struct decide *d, const char *id, const json_t *check, bool patient)
+static bool check_extend(struct decide *d, const char *id, const json_t *check, enum asking how)
 {
     CLEANUP(operation_clear) struct operation op = ROW_INIT;
     const struct operation *there = id[0] ? operation_peek(d->records, id) : NULL;
@@ -215,24 +215,26 @@ static bool check_extend(struct decide *d, const char *id, const json_t *check, 
     }
     json_take(&op.does, check_steps(d, &before, check));
     json_take(&op.aliases, all);
-    if (!patient)
+    if (how != ASK_PATIENT)
         op.wake_ns = 0;
+    op.requested |= how == ASK_REQUEST;
     return operation_write(d, &op) == 0;
 }
 
-int natives_ask_repository(struct decide *d, const char *repository, json_t *check, bool patient, char id[512],
+int natives_ask_repository(struct decide *d, const char *repository, json_t *check, enum asking how, char id[512],
                            struct err *e)
 {
     CLEANUP(operation_clear) struct operation op = ROW_INIT;
     struct repo_health *h = repository_health(d, repository);
-    if (h && check_extend(d, h->next_check_id, check, patient)) {
+    if (h && check_extend(d, h->next_check_id, check, how)) {
         snprintf(id, 512, "%s", h->next_check_id);
         return 0;
     }
     operation_init(&op);
     op.does = check_steps(d, NULL, check);
     json_set(&op.aliases, check);
-    if (patient)
+    op.requested = how == ASK_REQUEST;
+    if (how == ASK_PATIENT)
         admin_gather(d, &op);
     int rc = admin_add(d, KIND_ADMIN, "admin-check", repository, &op, NULL, id, e);
     if (rc == 0 && h)
@@ -274,10 +276,23 @@ bool natives_ask_ahead(struct decide *d, struct operation *op, const struct nati
     if (natives_ask_again(d, op->volume_id, op->policy->repository, since_ns, check, NULL) < 0)
         return false;
     ask_about_own(op, check);
-    if (!json_object_size(check) || natives_ask_repository(d, op->policy->repository, check, true, id, NULL) < 0)
+    if (!json_object_size(check) || natives_ask_repository(d, op->policy->repository, check, ASK_PATIENT, id, NULL) < 0)
         return false;
     str_set(&op->check_operation, id);
     return true;
+}
+
+void natives_leave_check(struct decide *d, struct operation *op)
+{
+    CLEANUP(operation_clear) struct operation check = ROW_INIT;
+    char id[BOARD_ID_MAX];
+    snprintf(id, sizeof id, "%s", op->check_operation);
+    str_clear(&op->check_operation);
+    if (!id[0] || operation_write(d, op) < 0 || !operation_peek(d->records, id) || board_waits_for(d->board, id) ||
+        operation_read(d, id, &check) < 0)
+        return;
+    if (!check.requested && !op_state_terminal(check.state) && check.state != OP_CLEANING_UP)
+        operation_ask_cancel(d, &check, "what asked for it was canceled");
 }
 
 int natives_make_room(struct decide *d, struct operation *op, const struct native_rules *rules, int64_t since_ns,
@@ -294,8 +309,10 @@ int natives_make_room(struct decide *d, struct operation *op, const struct nativ
         if (ended) {
             natives_note_checked(d, &asked);
             note_proven(d, op, &asked);
+            str_clear(&op->check_operation);
+        } else {
+            natives_leave_check(d, op);
         }
-        str_clear(&op->check_operation);
         /* One that failed has had its retries: the next would fail as well. Nor is one waited for after a cancel: it
          * may read for minutes. What is not known to be safe stays. */
         op->checks = asked.state != OP_COMPLETED ? CHECKS_MAX : op->checks + 1;
@@ -313,7 +330,8 @@ int natives_make_room(struct decide *d, struct operation *op, const struct nativ
     ask_about_own(op, check);
     if (json_object_size(check) && op->checks < CHECKS_MAX && !op->cancel) {
         char fresh[512];
-        if (natives_ask_repository(d, op->policy->repository, check, op->releasing, fresh, NULL) == 0)
+        if (natives_ask_repository(d, op->policy->repository, check, op->releasing ? ASK_PATIENT : ASK_NOW, fresh,
+                                   NULL) == 0)
             str_set(&op->check_operation, fresh);
         else
             op->checks = CHECKS_MAX; /* nobody to ask: what is not known to be safe stays */

@@ -324,6 +324,7 @@ static void terminal(struct decide *d, struct operation *op)
         operation_disproved_error(d, op);
         operation_is_gone(d, op, op->unverified);
     }
+    natives_leave_check(d, op); /* it had no snapshot yet */
     op->completed_ns = decide_now(d);
     count_operation_ended(d, op, op->outcome);
     if (operation_is_restore(op)) {

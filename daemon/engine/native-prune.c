@@ -176,7 +176,7 @@ static int ask_repositories(struct prune *p)
     json_object_foreach(p->check, repo, check)
     {
         char id[512];
-        if (natives_ask_repository(&p->engine->d, repo, check, false, id, NULL) == 0)
+        if (natives_ask_repository(&p->engine->d, repo, check, ASK_REQUEST, id, NULL) == 0)
             json_array_append_new(p->checks, json_string(id));
     }
     return 0;

@@ -352,6 +352,7 @@ static const struct field_desc operation_table[] = {
     FIELD(deletions, "deletions", FIELD_OBJECT, .about = "repository -> admin operation"),
     FIELD(records, "records", FIELD_STRS, .about = "backups whose outcome it writes into the repository (AO-16)"),
     BOOL(tried, .about = "and it has failed at least once"),
+    BOOL(requested, .about = "of a check before pruning: a request waits for its answer, too"),
     INT(proved, .about = "of so many of them is noted what it found of their snapshots"),
     UINT(proved_seq, .about = "of the next one up to this operation"),
 };

@@ -534,6 +534,7 @@ struct operation {
     json_t *deletions; /* repository -> admin operation */
     /* record */
     struct strs records; /* ids of the backups whose outcome it writes into its repository */
+    bool requested;      /* a check of a repository: not only operations wait for its answer */
     bool tried;          /* it has failed at least once: nobody waits for it any more */
     int64_t proved;      /* of these backups, what was found of so many is noted; of the next one up to this number */
     uint64_t proved_seq;

@@ -500,14 +500,15 @@ static void cmd_check(void)
     CLEANUP_JSON json_t *check = json_object();
     struct err e = ERR_INIT;
     char id[512];
-    for (unsigned i = 2; i < cmd.n; i++) {
+    const bool request = has_word("request");
+    for (unsigned i = 2; i < cmd.n - request; i++) {
         char *alias = strchr(cmd.word[i], '=');
         if (!alias)
             wrong("%s is no SNAPSHOT=ALIAS", cmd.word[i]);
         *alias = '\0';
         jset_str(check, cmd.word[i], alias + 1);
     }
-    if (natives_ask_repository(&m.d, word(1), check, false, id, &e) < 0)
+    if (natives_ask_repository(&m.d, word(1), check, request ? ASK_REQUEST : ASK_NOW, id, &e) < 0)
         show_error(&e);
     else
         out_line("asked: %s", id);
