@@ -4,13 +4,14 @@
  *
  * Each operation goes through the stages of its row: "begin" (pre-backup hook), "pool" (how full the storage is),
  * "prune" (RS-17: before create), "hook" (pre-snapshot), "snapshot", "post" (post-snapshot hook, which always runs),
- * "snapped". Members of a group wait for each other before hook, snapshot and post, and are snapshotted by one step in
- * quick succession (CF-47).
+ * "snapped". Members of a group wait for each other before hook, snapshot and post, and are snapshotted by one step: at
+ * one instant where the storage can, else in quick succession (CF-47).
  *
- * Crash points: engine-native-intent (names are recorded, nothing exists), engine-snapshot-taken (in the child, after
- * each snapshot), engine-snapshot-recorded, engine-native-removed, engine-hook-intent.
+ * Crash points: engine-native-intent (names are recorded, nothing exists), engine-snapshot-taken (in the child),
+ * engine-snapshot-recorded, engine-native-removed, engine-hook-intent.
  */
 #include "base/cleanup.h"
+#include "base/time.h"
 #include "daemon/decide/decide.h"
 
 #include <stdio.h>
@@ -335,17 +336,72 @@ static bool native_recorded(struct decide *d, struct operation *op, const struct
     return done;
 }
 
-static int64_t skew_ms(const struct list_of_structs *items)
+/* When the native snapshots of a group were taken. */
+struct span {
+    int64_t first_ns, last_ns;
+    uint64_t instant;
+    unsigned n;
+    bool apart; /* not all of them at one instant */
+};
+
+static void span_add(struct span *x, int64_t begin_ns, int64_t end_ns, uint64_t instant)
 {
-    const struct step_item *a = items->v;
-    int64_t first = INT64_MAX, last = 0;
+    if (x->n && (!instant || instant != x->instant))
+        x->apart = true;
+    x->instant = instant;
+    if (x->n == 0 || begin_ns < x->first_ns)
+        x->first_ns = begin_ns;
+    if (x->n++ == 0 || end_ns > x->last_ns)
+        x->last_ns = end_ns;
+}
+
+struct earlier {
+    const struct list_of_structs *items;
+    const char *group;
+    struct span *span;
+};
+
+static int add_earlier(const struct operation *op, void *arg)
+{
+    const struct earlier *x = arg;
+    const struct step_item *item = x->items->v;
+    if (strcmp(op->policy->group, x->group) != 0 || is_none(op->native_doc))
+        return 0;
+    for (unsigned i = 0; i < x->items->n; i++)
+        if (!strcmp(item[i].operation, op->id))
+            return 0;
+    span_add(x->span, op->snapshot_ns - op->snapshot_ms * NS_PER_MS, op->snapshot_ns, 0);
+    return 0;
+}
+
+/* A member of a group whose first attempt it is not; NULL: none. */
+static const struct operation *find_again(struct decide *d, const struct list_of_structs *items)
+{
+    const struct step_item *item = items->v;
     for (unsigned i = 0; i < items->n; i++) {
-        if (a[i].begin_ns && a[i].begin_ns < first)
-            first = a[i].begin_ns;
-        if (a[i].end_ns > last)
-            last = a[i].end_ns;
+        const struct operation *op = operation_peek(d->records, item[i].operation);
+        if (op && op->attempt && op->policy->group[0])
+            return op;
     }
-    return last > first ? (last - first) / 1000000 : 0;
+    return NULL;
+}
+
+/* Between the first and the last that was taken. A member that is tried again is of another time than the others, too,
+ * whose snapshots exist since the attempt before. */
+static int64_t skew_ms(struct decide *d, const struct list_of_structs *items)
+{
+    const struct step_item *item = items->v;
+    struct span span = {.n = 0};
+    for (unsigned i = 0; i < items->n; i++)
+        if (item[i].end_ns)
+            span_add(&span, item[i].begin_ns, item[i].end_ns, item[i].instant);
+    const struct operation *again = span.n ? find_again(d, items) : NULL;
+    if (again) {
+        const struct operation_filter f = {.parent = again->parent};
+        struct earlier x = {items, again->policy->group, &span};
+        operation_each(d->records, &f, add_earlier, &x, NULL);
+    }
+    return span.apart ? (span.last_ns - span.first_ns) / NS_PER_MS : 0;
 }
 
 /* What the work of a group says of one member. */
@@ -361,7 +417,7 @@ static void member_done(struct decide *d, const struct step_item *item, const st
         snapshot_failed(d, &op, "snapshot", whole);
         return;
     }
-    if (policy->group[0])
+    if (policy->group[0] && !item->error.code)
         op.group_skew_ms = skew;
     if (item->error.code) {
         op_error_to_err(&e, &item->error);
@@ -378,7 +434,7 @@ static void snapshot_done(struct decide *d, struct work_result *s)
 {
     const struct list_of_structs *items = s->err.cls ? &s->asked.items : &s->answer.items;
     const struct step_item *item = items->v;
-    const int64_t skew = skew_ms(items);
+    const int64_t skew = skew_ms(d, items);
     if (s->timed_out)
         err_hint(&s->err, "check for a frozen file system or hung storage; snapshot-timeout is the limit");
     for (unsigned i = 0; i < items->n; i++)

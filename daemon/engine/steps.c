@@ -8,6 +8,7 @@
 #include "base/crash.h"
 #include "daemon/engine/engine-impl.h"
 #include "daemon/engine/hooks.h"
+#include "daemon/engine/steps-impl.h"
 #include "daemon/records/opaque.h"
 #include "daemon/records/step-request.h"
 
@@ -28,24 +29,18 @@ static int driver_of(const struct class_view *v, const struct driver **ret, stru
     return 0;
 }
 
-/* A class document, its driver, and the end of both: opened by each step. */
-struct place {
-    struct class_view v;
-    const struct driver *d;
-};
-static int place_open(struct place *p, const json_t *doc, struct err *e)
+int step_place_open(struct step_place *p, const json_t *doc, struct err *e)
 {
     memset(p, 0, sizeof *p);
     int rc = class_view(&p->v, doc, e);
     return rc < 0 ? rc : driver_of(&p->v, &p->d, e);
 }
-static void place_clear(struct place *p)
+void step_place_clear(struct step_place *p)
 {
     class_view_clear(&p->v);
 }
 
-/* An error as part of an answer, where a step does several things and goes on. */
-static json_t *error_doc(const struct err *e)
+json_t *step_error_doc(const struct err *e)
 {
     json_t *o = json_object();
     jset_int(o, "class", e->cls);
@@ -64,10 +59,10 @@ static int add_volume(const struct volume *v, void *arg)
 }
 
 /* explain asks whether the other class could clone it natively, which only the storage tells. */
-static void note_same_pool(const struct place *own, const struct volume *v, const json_t *into_doc, json_t *volume)
+static void note_same_pool(const struct step_place *own, const struct volume *v, const json_t *into_doc, json_t *volume)
 {
-    CLEANUP(place_clear) struct place into = {.d = NULL};
-    if (place_open(&into, into_doc, NULL) == 0)
+    CLEANUP(step_place_clear) struct step_place into = {.d = NULL};
+    if (step_place_open(&into, into_doc, NULL) == 0)
         jset_bool(volume, "same_pool", expose_same_pool(&own->v.c, v, &into.v.c));
 }
 
@@ -87,7 +82,7 @@ static void collect(enum log_level lvl, const char *line, void *arg)
         c->fn(lvl, line, c->arg);
 }
 
-static int list_volumes(const struct place *p, json_t *list, json_t *passed, struct err *e)
+static int list_volumes(const struct step_place *p, json_t *list, json_t *passed, struct err *e)
 {
     struct collector c = {.passed = passed};
     log_sink(&c.fn, &c.arg);
@@ -109,7 +104,7 @@ int step_volumes(const json_t *in, json_t **out, int *fd, struct err *e)
         CLEANUP(step_request_clear) struct step_request r;
         if (step_request_load(&r, q, e) < 0)
             return -ENOMEM;
-        CLEANUP(place_clear) struct place p = {.d = NULL};
+        CLEANUP(step_place_clear) struct step_place p = {.d = NULL};
         struct err ce = ERR_INIT;
         json_t *list = json_array(), *missing = json_array(), *answer = json_object(), *passed = json_array();
         const json_t *names = r.names, *name;
@@ -120,13 +115,13 @@ int step_volumes(const json_t *in, json_t **out, int *fd, struct err *e)
         json_object_set_new(answer, "missing", missing);
         json_object_set_new(answer, "passed", passed);
         json_array_append_new(classes, answer);
-        int rc = place_open(&p, r.klass, &ce);
+        int rc = step_place_open(&p, r.klass, &ce);
         if (rc == 0 && (rc = p.d->abilities(&p.v.c, &abilities, &ce)) == 0)
             jset_int(answer, "abilities", abilities);
         if (rc == 0 && !names)
             rc = list_volumes(&p, list, passed, &ce);
         if (rc < 0) {
-            json_object_set_new(answer, "error", error_doc(&ce));
+            json_object_set_new(answer, "error", step_error_doc(&ce));
             continue;
         }
         jset_bool(answer, "all", !names);
@@ -141,7 +136,7 @@ int step_volumes(const json_t *in, json_t **out, int *fd, struct err *e)
                 if (r.into)
                     note_same_pool(&p, v, r.into, json_array_get(list, json_array_size(list) - 1));
             } else {
-                json_t *m = error_doc(&ve);
+                json_t *m = step_error_doc(&ve);
                 json_object_set(m, "volume", (json_t *)name);
                 json_array_append_new(missing, m);
             }
@@ -163,14 +158,14 @@ int step_pool(const json_t *in, json_t **out, int *fd, struct err *e)
         CLEANUP(step_request_clear) struct step_request r;
         if (step_request_load(&r, q, e) < 0)
             return -ENOMEM;
-        CLEANUP(place_clear) struct place p = {.d = NULL};
+        CLEANUP(step_place_clear) struct step_place p = {.d = NULL};
         CLEANUP_FREE struct volume *v = calloc(1, sizeof *v);
         CLEANUP(volume_desc_unrefp) const struct volume_desc *known = volume_desc_from_json(r.volume);
         struct pool_usage u = {.used_ratio = -1};
         struct err pe = ERR_INIT;
         if (!v)
             return err_nomem(e);
-        if (place_open(&p, r.klass, &pe) == 0 && p.d->pool && volume_from_json(v, r.volume, &pe) == 0)
+        if (step_place_open(&p, r.klass, &pe) == 0 && p.d->pool && volume_from_json(v, r.volume, &pe) == 0)
             p.d->pool(&p.v.c, v, &u, &pe);
         json_array_append_new(answers, json_pack("{s:s,s:f,s:I,s:I}", "volume_id", known->id, "used_ratio",
                                                  u.used_ratio, "size", (json_int_t)u.size, "free", (json_int_t)u.free));
@@ -180,52 +175,6 @@ int step_pool(const json_t *in, json_t **out, int *fd, struct err *e)
 }
 
 /* ---- native snapshots ---- */
-
-static int tag_from_json(struct native_tag *t, const json_t *doc)
-{
-    CLEANUP(tag_desc_unrefp) const struct tag_desc *d = tag_desc_from_json(doc);
-    memset(t, 0, sizeof *t);
-    snprintf(t->alias, sizeof t->alias, "%s", d->alias);
-    snprintf(t->volume_id, sizeof t->volume_id, "%s", d->volume_id);
-    snprintf(t->volume_name, sizeof t->volume_name, "%s", d->volume_name);
-    snprintf(t->backup, sizeof t->backup, "%s", d->backup);
-    snprintf(t->operation, sizeof t->operation, "%s", d->operation);
-    snprintf(t->repository, sizeof t->repository, "%s", d->repository);
-    t->created_ns = d->created_ns;
-    t->seq = d->seq;
-    return t->alias[0] ? 0 : -EINVAL;
-}
-
-static int snapshot_one(const struct step_request *r, json_t *answer, struct err *e)
-{
-    CLEANUP(place_clear) struct place p = {.d = NULL};
-    CLEANUP_FREE struct volume *v = calloc(1, sizeof *v), *now = calloc(1, sizeof *now);
-    CLEANUP_FREE struct native *n = calloc(1, sizeof *n);
-    CLEANUP_FREE struct native_tag *t = calloc(1, sizeof *t);
-    if (!v || !n || !t || !now)
-        return err_nomem(e);
-    int rc = place_open(&p, r->klass, e);
-    if (rc == 0)
-        rc = volume_from_json(v, r->volume, e);
-    if (rc < 0)
-        return rc;
-    if (tag_from_json(t, r->tag) < 0)
-        return err_set(e, ERR_GENERIC, EINVAL, "the record of %s names no alias", v->name);
-    /* The name may have come to mean something else since the request: the id tells. */
-    rc = p.d->resolve(&p.v.c, v->name, now, e);
-    if (rc < 0)
-        return rc;
-    if (strcmp(now->id, v->id))
-        return err_set(e, ERR_SOURCE, 0, "%s is another volume now (%s, it was %s)", v->name, now->id, v->id);
-    jset_int(answer, "begin_ns", now_ns());
-    rc = p.d->snapshot(&p.v.c, now, t, n, e);
-    if (rc < 0)
-        return rc;
-    jset_int(answer, "end_ns", now_ns());
-    json_object_set_new(answer, "native", native_to_json(n));
-    json_object_set_new(answer, "volume", volume_to_json(now));
-    return 0;
-}
 
 /* Each item of a list of a request, and one answer for each: with an error where it failed. */
 typedef int item_fn(const struct step_request *r, json_t *answer, struct err *e);
@@ -243,25 +192,10 @@ static int step_items(const json_t *in, json_t **out, const char *member, item_f
         json_t *a = json_object();
         json_array_append_new(answers, a);
         if (one(&r, a, &own) < 0)
-            json_object_set_new(a, "error", error_doc(&own));
+            json_object_set_new(a, "error", step_error_doc(&own));
     }
     *out = json_pack("{s:O}", member, answers);
     return *out ? 0 : err_nomem(e);
-}
-
-static int snapshot_item(const struct step_request *r, json_t *answer, struct err *e)
-{
-    jset_str(answer, "operation", r->operation);
-    const int rc = snapshot_one(r, answer, e);
-    crash_point("engine-snapshot-taken");
-    return rc;
-}
-
-/* Several volumes in quick succession: a group's skew is what lies between the first and the last. */
-int step_snapshot(const json_t *in, json_t **out, int *fd, struct err *e)
-{
-    (void)fd;
-    return step_items(in, out, "items", snapshot_item, e);
 }
 
 struct find_native {
@@ -277,7 +211,8 @@ static int match_native(const struct native *n, void *arg)
 
 /* One that the storage did not have when it was last looked at: nothing is removed, it is only looked for again. One
  * that is only not recognized any more keeps its record: nobody else would know of its file (RS-11). */
-static int look_again(const struct place *p, const char *alias, const struct native *n, json_t *answer, struct err *e)
+static int look_again(const struct step_place *p, const char *alias, const struct native *n, json_t *answer,
+                      struct err *e)
 {
     struct find_native x = {alias, false};
     struct stat st;
@@ -297,12 +232,12 @@ static int undo_one(const struct step_request *r, struct err *e);
 
 static int remove_one(const struct step_request *r, json_t *answer, struct err *e)
 {
-    CLEANUP(place_clear) struct place p = {.d = NULL};
+    CLEANUP(step_place_clear) struct step_place p = {.d = NULL};
     CLEANUP_FREE struct native *n = calloc(1, sizeof *n);
     bool gone = false;
     if (!n)
         return err_nomem(e);
-    int rc = place_open(&p, r->klass, e);
+    int rc = step_place_open(&p, r->klass, e);
     if (rc == 0)
         rc = native_from_json(n, r->native, e);
     if (rc == 0 && r->kept) { /* the intermediate that was kept with it comes first: it may be made of it */
@@ -338,13 +273,13 @@ int step_find(const json_t *in, json_t **out, int *fd, struct err *e)
     CLEANUP(step_request_clear) struct step_request r;
     if (step_request_load(&r, in, e) < 0)
         return -ENOMEM;
-    CLEANUP(place_clear) struct place p = {.d = NULL};
+    CLEANUP(step_place_clear) struct step_place p = {.d = NULL};
     CLEANUP_FREE struct volume *v = calloc(1, sizeof *v);
     CLEANUP_FREE struct native *n = calloc(1, sizeof *n);
     (void)fd;
     if (!v || !n)
         return err_nomem(e);
-    int rc = place_open(&p, r.klass, e);
+    int rc = step_place_open(&p, r.klass, e);
     if (rc == 0)
         rc = volume_from_json(v, r.volume, e);
     if (rc == 0)
@@ -358,9 +293,9 @@ int step_find(const json_t *in, json_t **out, int *fd, struct err *e)
 /* ---- exposing ---- */
 
 /* For a mover that may start at once. If it fails it is tried again, and reported then, by a step of its own. */
-static void open_exposed(const struct place *own, const struct place *into, struct exposure *x, int *fd)
+static void open_exposed(const struct step_place *own, const struct step_place *into, struct exposure *x, int *fd)
 {
-    const struct place *p = x->mechanism == EXPOSE_COPY && into ? into : own;
+    const struct step_place *p = x->mechanism == EXPOSE_COPY && into ? into : own;
     const bool read_only = x->read_only;
     x->read_only = true;
     if (p->d->open(&p->v.c, x, fd, NULL) < 0)
@@ -369,7 +304,7 @@ static void open_exposed(const struct place *own, const struct place *into, stru
 }
 
 /* Another attempt is of the same time, or there is none (RS-03). */
-static int find_again(const struct place *own, const struct volume *v, const struct native *n, struct err *e)
+static int find_again(const struct step_place *own, const struct volume *v, const struct native *n, struct err *e)
 {
     CLEANUP_FREE struct native *found = calloc(1, sizeof *found);
     if (!found)
@@ -387,7 +322,7 @@ int step_expose(const json_t *in, json_t **out, int *fd, struct err *e)
     CLEANUP(step_request_clear) struct step_request r;
     if (step_request_load(&r, in, e) < 0)
         return -ENOMEM;
-    CLEANUP(place_clear) struct place own, into = {.d = NULL};
+    CLEANUP(step_place_clear) struct step_place own, into = {.d = NULL};
     CLEANUP_FREE struct native *n = calloc(1, sizeof *n);
     CLEANUP_FREE struct volume *v = calloc(1, sizeof *v);
     CLEANUP_FREE struct exposure *x = calloc(1, sizeof *x);
@@ -396,9 +331,9 @@ int step_expose(const json_t *in, json_t **out, int *fd, struct err *e)
     if (!n || !v || !x)
         return err_nomem(e);
     memset(&into, 0, sizeof into);
-    int rc = place_open(&own, r.own, e);
+    int rc = step_place_open(&own, r.own, e);
     if (rc == 0 && r.into)
-        rc = place_open(&into, r.into, e);
+        rc = step_place_open(&into, r.into, e);
     if (rc == 0)
         rc = native_from_json(n, r.native, e);
     if (rc == 0)
@@ -443,7 +378,7 @@ int step_open(const json_t *in, json_t **out, int *fd, struct err *e)
     CLEANUP(step_request_clear) struct step_request r;
     if (step_request_load(&r, in, e) < 0)
         return -ENOMEM;
-    CLEANUP(place_clear) struct place p = {.d = NULL};
+    CLEANUP(step_place_clear) struct step_place p = {.d = NULL};
     CLEANUP_FREE struct exposure *x = calloc(1, sizeof *x);
     (void)out;
     if (!x)
@@ -452,7 +387,7 @@ int step_open(const json_t *in, json_t **out, int *fd, struct err *e)
     /* A copy is the business of the class where it lies, all else of the snapshot's owner. */
     memset(&p, 0, sizeof p);
     if (rc == 0)
-        rc = place_open(&p, x->mechanism == EXPOSE_COPY && r.into ? r.into : r.own, e);
+        rc = step_place_open(&p, x->mechanism == EXPOSE_COPY && r.into ? r.into : r.own, e);
     /* A mover only reads, also what a hook could write (PVC-07). */
     x->read_only = true;
     return rc < 0 ? rc : p.d->open(&p.v.c, x, fd, e);
@@ -483,7 +418,8 @@ static enum full_reason reason_of(enum changed_state s)
 }
 
 /* Everything is to be read: all but what is known to be zeros. */
-static int list_allocated(const struct place *p, const json_t *doc, int *fd, struct changed_answer *ret, struct err *e)
+static int list_allocated(const struct step_place *p, const json_t *doc, int *fd, struct changed_answer *ret,
+                          struct err *e)
 {
     CLEANUP_FREE struct exposure *x = calloc(1, sizeof *x);
     if (!x)
@@ -498,7 +434,7 @@ static int list_allocated(const struct place *p, const json_t *doc, int *fd, str
 
 int step_changes(const json_t *in, json_t **out, int *fd, struct err *e)
 {
-    CLEANUP(place_clear) struct place p = {.d = NULL};
+    CLEANUP(step_place_clear) struct step_place p = {.d = NULL};
     CLEANUP_FREE struct native *base = calloc(1, sizeof *base), *n = calloc(1, sizeof *n);
     struct changed_answer answer = {.state = CHANGED_FAILED}, allocated = {.state = CHANGED_FAILED};
     json_t *own, *new, *old = NULL, *exposure = NULL;
@@ -507,7 +443,7 @@ int step_changes(const json_t *in, json_t **out, int *fd, struct err *e)
     if (json_unpack((json_t *)in, "{s:o,s?o,s:o,s?o}", "class", &own, "base", &old, "native", &new, "allocated",
                     &exposure) < 0)
         return err_set(e, ERR_GENERIC, EINVAL, "the request for a list of changes is not complete");
-    int rc = place_open(&p, own, e);
+    int rc = step_place_open(&p, own, e);
     if (rc == 0 && old)
         rc = native_from_json(base, old, e);
     if (rc == 0)
@@ -546,7 +482,7 @@ static bool driver_is_known(const json_t *doc)
 
 static int undo_one(const struct step_request *r, struct err *e)
 {
-    CLEANUP(place_clear) struct place p = {.d = NULL};
+    CLEANUP(step_place_clear) struct step_place p = {.d = NULL};
     CLEANUP(step_request_clear) struct step_request doc;
     int rc = step_request_load(&doc, r->doc, e);
     if (rc < 0)
@@ -567,7 +503,7 @@ static int undo_one(const struct step_request *r, struct err *e)
             return err_nomem(e);
         if (!doc.exposure && !driver_is_known(doc.into))
             return 0; /* a driver that this build lacks has made nothing */
-        rc = place_open(&p, doc.into, e);
+        rc = step_place_open(&p, doc.into, e);
         if (rc < 0)
             return rc;
         if (doc.exposure)
@@ -583,7 +519,7 @@ static int undo_one(const struct step_request *r, struct err *e)
         CLEANUP_FREE struct restore_target *t = calloc(1, sizeof *t);
         if (!t)
             return err_nomem(e);
-        rc = place_open(&p, doc.klass, e);
+        rc = step_place_open(&p, doc.klass, e);
         if (rc == 0 && doc.target)
             rc = target_from_json(t, doc.target, e);
         else if (rc == 0) {
@@ -600,7 +536,7 @@ static int undo_one(const struct step_request *r, struct err *e)
         bool gone;
         if (!n || !v)
             return err_nomem(e);
-        rc = place_open(&p, doc.klass, e);
+        rc = step_place_open(&p, doc.klass, e);
         if (rc == 0)
             rc = volume_from_json(v, doc.volume, e);
         if (rc < 0)
@@ -640,12 +576,12 @@ int step_target(const json_t *in, json_t **out, int *fd, struct err *e)
     CLEANUP(step_request_clear) struct step_request r;
     if (step_request_load(&r, in, e) < 0)
         return -ENOMEM;
-    CLEANUP(place_clear) struct place p = {.d = NULL};
+    CLEANUP(step_place_clear) struct step_place p = {.d = NULL};
     CLEANUP_FREE struct restore_target *t = calloc(1, sizeof *t);
     (void)fd;
     if (!t)
         return err_nomem(e);
-    int rc = place_open(&p, r.klass, e);
+    int rc = step_place_open(&p, r.klass, e);
     if (rc < 0)
         return rc;
     if (!p.d->target)
@@ -662,12 +598,12 @@ int step_target(const json_t *in, json_t **out, int *fd, struct err *e)
         jset_str(json_object_get(*out, "target"), "device", identity);
     if (r.native) {
         /* The fast way: from the native snapshot, where the storage can. */
-        CLEANUP(place_clear) struct place own = {.d = NULL};
+        CLEANUP(step_place_clear) struct step_place own = {.d = NULL};
         CLEANUP_FREE struct volume *v = calloc(1, sizeof *v);
         CLEANUP_FREE struct native *n = calloc(1, sizeof *n), *found = calloc(1, sizeof *found);
         if (!v || !n || !found)
             return err_nomem(e);
-        rc = place_open(&own, r.own, e);
+        rc = step_place_open(&own, r.own, e);
         if (rc == 0)
             rc = native_from_json(n, r.native, e);
         if (rc == 0)
@@ -712,12 +648,12 @@ int step_target_commit(const json_t *in, json_t **out, int *fd, struct err *e)
     CLEANUP(step_request_clear) struct step_request r;
     if (step_request_load(&r, in, e) < 0)
         return -ENOMEM;
-    CLEANUP(place_clear) struct place p = {.d = NULL};
+    CLEANUP(step_place_clear) struct step_place p = {.d = NULL};
     CLEANUP_FREE struct restore_target *t = calloc(1, sizeof *t);
     (void)fd;
     if (!t)
         return err_nomem(e);
-    int rc = place_open(&p, r.klass, e);
+    int rc = step_place_open(&p, r.klass, e);
     if (rc == 0)
         rc = target_from_json(t, r.target, e);
     if (rc < 0)
@@ -754,9 +690,9 @@ int step_natives(const json_t *in, json_t **out, int *fd, struct err *e)
     (void)fd;
     json_array_foreach(json_object_get(in, "classes"), i, doc)
     {
-        CLEANUP(place_clear) struct place p = {.d = NULL};
+        CLEANUP(step_place_clear) struct step_place p = {.d = NULL};
         struct err ce = ERR_INIT;
-        int rc = place_open(&p, doc, &ce);
+        int rc = step_place_open(&p, doc, &ce);
         if (rc == 0 && p.d->list)
             rc = p.d->list(&p.v.c, note_found, found, &ce);
         if (rc < 0 && !first.cls)
@@ -792,20 +728,20 @@ int step_storage(const json_t *in, json_t **out, int *fd, struct err *e)
     (void)fd;
     json_array_foreach(json_object_get(in, "classes"), i, doc)
     {
-        CLEANUP(place_clear) struct place p = {.d = NULL};
+        CLEANUP(step_place_clear) struct step_place p = {.d = NULL};
         struct err ce = ERR_INIT;
         json_t *a = json_object(), *natives = json_array(), *exposures = json_array();
         json_object_set(a, "class", (json_t *)doc);
         json_object_set_new(a, "natives", natives);
         json_object_set_new(a, "exposures", exposures);
         json_array_append_new(classes, a);
-        int rc = place_open(&p, doc, &ce);
+        int rc = step_place_open(&p, doc, &ce);
         if (rc == 0 && p.d->list)
             rc = p.d->list(&p.v.c, add_native, natives, &ce);
         if (rc == 0 && p.d->exposures)
             rc = p.d->exposures(&p.v.c, add_exposure, exposures, &ce);
         if (rc < 0)
-            json_object_set_new(a, "error", error_doc(&ce));
+            json_object_set_new(a, "error", step_error_doc(&ce));
     }
     *out = json_pack("{s:O}", "classes", classes);
     return *out ? 0 : err_nomem(e);

@@ -20,6 +20,7 @@ static const struct field_desc step_item_table[] = {
     SHARED(volume, "volume", volume_desc),
     TIME(begin_ns),
     TIME(end_ns),
+    UINT(instant),
     FIELD(used_ratio, "used_ratio", FIELD_REAL, .unset = -1),
 };
 static TABLE(step_item, "item", .keep_text = false);

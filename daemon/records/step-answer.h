@@ -23,6 +23,7 @@ struct step_item {
     const struct native_desc *native;
     const struct volume_desc *volume;
     int64_t begin_ns, end_ns; /* of taking it */
+    uint64_t instant;         /* those with the same number were taken at one instant; 0: it was taken by itself */
     double used_ratio;        /* of the pool: 0..1, -1: unknown */
     json_t *unknown;
 };

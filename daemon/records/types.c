@@ -279,7 +279,7 @@ static const struct field_desc operation_table[] = {
     INT(frozen_ms, .unit = "ms"),
     TIME(snapshot_ns),
     INT(snapshot_ms, .unit = "ms"),
-    INT(group_skew_ms, .unit = "ms"),
+    INT(group_skew_ms, .unset = -1, .unit = "ms", .about = "0 if all were at one instant"),
     INT(prune_rounds),
     INT(checks),
     STR(check_operation, .about = "asks the repository what older snapshots hold"),

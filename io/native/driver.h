@@ -162,6 +162,15 @@ enum driver_ability {
     DRIVER_SOCKET = 1 << 9       /* what open() returns is no file: no other class can hold a copy of it */
 };
 
+/* One of several native snapshots that are taken at one instant. */
+struct group_member {
+    const struct driver_class *c;
+    const struct volume *v; /* as resolve() has just returned it */
+    const struct native_tag *tag;
+    struct native *ret;
+    struct err err; /* ERR_NONE: it was taken, and is in *ret */
+};
+
 typedef int volume_fn(const struct volume *v, void *arg);
 typedef int native_fn(const struct native *n, void *arg);
 typedef int exposure_fn(const struct exposure *x, const struct native_tag *t, void *arg);
@@ -188,6 +197,17 @@ struct driver {
      * existing complete one with that alias is returned; an incomplete one is removed first. */
     int (*snapshot)(const struct driver_class *c, const struct volume *v, const struct native_tag *tag,
                     struct native *ret, struct err *e);
+    /* What volumes have in common whose native snapshots group() takes at one instant (a pool, a machine): those with
+     * equal text, also if they are of several classes. "": this one's is taken by itself. NULL where group() is. */
+    int (*group_domain)(const struct driver_class *c, const struct volume *v, char ret[VOLUME_ID_MAX], struct err *e);
+    /*
+     * Takes the native snapshots of two or more volumes of one domain at one instant; each is then as if snapshot() had
+     * taken it. What is there under these aliases is removed first: a call that was interrupted may have taken it at
+     * another instant. A member that cannot be among them has the reason in its `err`, and is left out. An error: none
+     * was taken, and no member's `err` is set; what could not be removed is found by list(). -ENOTSUP: the storage
+     * cannot do it here, and nothing was made: they can be taken one after the other. NULL: never.
+     */
+    int (*group)(struct group_member *m, size_t n, struct err *e);
     /* By alias, wherever it is; `hint` is the last known handle or "". ERR_NOT_FOUND: it no longer exists. Checks
      * that it is intact (size as recorded, readable). */
     int (*find)(const struct driver_class *c, const struct volume *v, const char *alias, const char *hint,

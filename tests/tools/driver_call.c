@@ -11,6 +11,7 @@
 #include "io/native/driver.h"
 #include "io/source.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
 #include <stdio.h>
@@ -106,6 +107,57 @@ static int v_snapshot(char **a)
     snprintf(t.volume_name, sizeof t.volume_name, "%s", v.name);
     rc = d->snapshot(&own, &v, &t, &n, &e);
     return rc < 0 ? rc : show(native_to_json(&n));
+}
+
+static int member_resolve(struct group_member *m, const char *name, const char *alias)
+{
+    struct volume *v = calloc(1, sizeof *v);
+    struct native_tag *t = calloc(1, sizeof *t);
+    if (!v || !t || !(m->ret = calloc(1, sizeof *m->ret)))
+        exit(98);
+    t->created_ns = 1700000000000000000;
+    t->seq = 7;
+    snprintf(t->alias, sizeof t->alias, "%s", alias);
+    snprintf(t->backup, sizeof t->backup, "manual-1");
+    snprintf(t->operation, sizeof t->operation, "up-1");
+    snprintf(t->repository, sizeof t->repository, "main");
+    int rc = d->resolve(&own, name, v, &e);
+    snprintf(t->volume_id, sizeof t->volume_id, "%s", v->id);
+    snprintf(t->volume_name, sizeof t->volume_name, "%s", v->name);
+    m->c = &own;
+    m->v = v;
+    m->tag = t;
+    return rc;
+}
+
+/* NAME ALIAS NAME ALIAS [NAME ALIAS]...: at one instant; one that failed is a line with its reason. "apart": they have
+ * no domain in common, or the storage cannot. */
+static int v_group(char **a)
+{
+    struct group_member m[16] = {{.c = NULL}};
+    char domain[VOLUME_ID_MAX] = "", other[VOLUME_ID_MAX];
+    size_t n = 0;
+    int rc = d->group ? 0 : puts("apart: no group call");
+    for (; rc == 0 && a[2 * n] && n < 16; n++) {
+        rc = member_resolve(&m[n], a[2 * n], a[2 * n + 1]);
+        if (rc == 0)
+            rc = d->group_domain(&own, m[n].v, n ? other : domain, &e);
+        if (rc == 0 && n && strcmp(domain, other) != 0)
+            rc = puts("apart: several domains");
+    }
+    if (rc == 0 && !domain[0])
+        rc = puts("apart: no domain");
+    if (rc == 0 && (rc = d->group(m, n, &e)) == -ENOTSUP)
+        rc = printf("apart: %s\n", e.msg);
+    else if (rc == 0)
+        for (size_t i = 0; i < n; i++)
+            m[i].err.cls ? printf("failed: %s\n", m[i].err.msg) : show(native_to_json(m[i].ret));
+    for (size_t i = 0; i < n; i++) {
+        free((void *)m[i].v);
+        free((void *)m[i].tag);
+        free(m[i].ret);
+    }
+    return rc;
 }
 
 /* VOLUME-JSON ALIAS HINT */
@@ -341,7 +393,7 @@ static const struct {
              {"commit", 1, v_commit},       {"abort", 1, v_abort},
              {"fill", 2, v_fill},           {"pool", 0, v_pool},
              {"choose", 2, v_choose},       {"changed", 2, v_changed},
-             {"allocated", 1, v_allocated}};
+             {"allocated", 1, v_allocated}, {"group", 4, v_group}};
 
 static void log_stderr(enum log_level lvl, const char *line, void *arg)
 {

@@ -83,6 +83,36 @@ static void rest_all_kept(void)
 
 /* ---- operations ---- */
 
+/* CF-47: two native snapshots of a group are no further apart than one of their operations says, whichever attempt took
+ * them. */
+static int check_apart(const struct operation *other, void *arg)
+{
+    const struct operation *op = arg;
+    const int64_t ns = llabs(op->snapshot_ns - other->snapshot_ns);
+    const int64_t said = op->group_skew_ms > other->group_skew_ms ? op->group_skew_ms : other->group_skew_ms;
+    if (other == op || strcmp(op->policy->group, other->policy->group) != 0 || is_none(other->native_doc) ||
+        other->group_skew_ms < 0)
+        return 0;
+    if (ns / NS_PER_MS > said)
+        violated("CF-47", "%s and %s are %lld ms apart, the skew that they have is %lld ms", op->id, other->id,
+                 (long long)(ns / NS_PER_MS), (long long)said);
+    return 0;
+}
+
+static void check_skew(const struct operation *op)
+{
+    const struct operation_filter f = {.parent = op->parent};
+    const struct policy *p = op->policy;
+    const bool done = op->state == OP_COMPLETED;
+    if (!p->group[0] || op->retry_of[0] || is_none(op->native_doc))
+        return;
+    if (done && op->group_skew_ms < 0)
+        violated("CF-47", "%s of a group is Completed and no skew was measured", op->id);
+    if (done && p->group_strict && op->group_skew_ms > p->group_max_skew_ms)
+        violated("CF-47", "%s is Completed with a skew of %lld ms", op->id, (long long)op->group_skew_ms);
+    operation_each(m.records, &f, check_apart, (void *)(uintptr_t)op, NULL);
+}
+
 static int rest_operation(const struct operation *op, void *arg)
 {
     const struct policy *p = op->policy;
@@ -117,8 +147,7 @@ static int rest_operation(const struct operation *op, void *arg)
         violated("PVC-11", "%s failed for its prepare-timeout, and its record says %s", op->id, op->error.message);
     if (op->kind != KIND_BACKUP)
         return 0;
-    if (done && p->group_strict && op->group_skew_ms > p->group_max_skew_ms)
-        violated("CF-47", "%s is Completed with a skew of %lld ms", op->id, (long long)op->group_skew_ms);
+    check_skew(op);
     if (done && p->move_data && !json_object_get(m.liars, op->id) && !json_object_get(m.snapshots, op->result.snapshot))
         violated("RS-23", "snapshot %s of %s is gone", op->result.snapshot, op->id);
     if (post_hook_wanted(op) && !op->post_hook_done)

@@ -302,11 +302,21 @@ static json_t *apply_remove(const json_t *in, bool by_request)
     return json_pack("{s:o}", "items", out);
 }
 
+/* How the storage takes those of one step: by themselves, or all of a domain at one instant. */
+struct instant {
+    int64_t took;
+    bool fails;
+};
+
 static json_t *apply_snapshot(const json_t *in)
 {
     json_t *out = json_array();
     const json_t *item;
+    struct instant domain[3];
+    const unsigned domains = json_array_size(jarr(in, "items")) > 1 && maybe() ? 1 + pick(2) : 0;
     size_t i;
+    for (unsigned k = 0; k <= domains; k++)
+        domain[k] = (struct instant){one_in(8) ? 5 * NS_PER_S : NS_PER_MS, k && one_in(8)};
     json_array_foreach(jarr(in, "items"), i, item)
     {
         const json_t *tag = jobj(item, "tag");
@@ -314,7 +324,8 @@ static json_t *apply_snapshot(const json_t *in)
         need_intent(op, "native", alias);
         if (operation_peek(m.records, op) && operation_peek(m.records, op)->retry_of[0])
             violated("RS-03", "%s is a retry, and a new native snapshot is taken for it", op);
-        if (one_in(10)) {
+        const unsigned k = domains ? pick(domains + 1) : 0;
+        if (domain[k].fails || one_in(10)) {
             json_array_append_new(out, json_pack("{s:s,s:o}", "operation", op, "error",
                                                  answer_error("it did not work", pick(2) ? ERR_GENERIC : ERR_USAGE)));
             continue;
@@ -329,9 +340,10 @@ static json_t *apply_snapshot(const json_t *in)
                                    (json_int_t)1 << 20, "used", (json_int_t)4096, "crash_consistent", 1);
         if (!one_in(6)) /* the storage may keep no track */
             jset_str(native, "change_id", alias);
-        const json_int_t took = one_in(8) ? 5 * NS_PER_S : NS_PER_MS;
-        json_array_append_new(out, json_pack("{s:s,s:o,s:I,s:I}", "operation", op, "native", native, "begin_ns",
-                                             (json_int_t)m.now, "end_ns", (json_int_t)m.now + took));
+        const int64_t took = k ? domain[k].took : one_in(8) ? 5 * NS_PER_S : NS_PER_MS;
+        json_array_append_new(out, json_pack("{s:s,s:o,s:I,s:I,s:I}", "operation", op, "native", native, "begin_ns",
+                                             (json_int_t)m.now, "end_ns", (json_int_t)(m.now + took), "instant",
+                                             (json_int_t)k));
     }
     return json_pack("{s:o}", "items", out);
 }
