@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * qemu-snapshot.c - a point in time of a drive: made and removed in QEMU
+ * qemu-snapshot.c - a point in time of a drive, or one of several: made and removed in QEMU
  *
  * No two of the commands that make one are at the same instant, nor need they be: the new bitmap records from before
  * the filter is put in, and what an earlier bitmap has recorded is copied afterwards. So each list of changes has too
  * much rather than too little. All the copies are one transaction.
  *
+ * The instant of several drives is one command, blockdev-reopen, which stops the requests of all nodes that it names
+ * before it changes the first of them, and lets them go on after the last. A device's drive cannot be changed by it,
+ * only the child of a node: so each drive gets a node above it first, for as long as it takes.
+ *
  * Crash points: qemu-bitmap-made, qemu-fleece-made, qemu-filter-made, qemu-filter-inserted, qemu-bases-made,
- * qemu-exported, and when it ends qemu-export-deleted, qemu-filter-removed, qemu-ended.
+ * qemu-exported, of several also qemu-passing, qemu-group-inserted, qemu-passing-removed, and when it ends
+ * qemu-export-deleted, qemu-passing-ended, qemu-filter-removed, qemu-ended.
  */
 #include "io/native/qemu.h"
 
@@ -152,8 +157,10 @@ struct making {
     const struct qemu_node *node;
     const struct qemu_device *device;
     const struct qemu_tag *tag;
-    char fleece[QEMU_NODE_MAX], filter[QEMU_NODE_MAX], access[QEMU_NODE_MAX];
+    struct nbd_uri uri;
+    char fleece[QEMU_NODE_MAX], filter[QEMU_NODE_MAX], access[QEMU_NODE_MAX], passing[QEMU_NODE_MAX];
     struct err *e;
+    bool begun; /* something may have been made */
 };
 
 /* Unnamed: whatever happens, the kernel frees it with the last descriptor, that of QEMU. */
@@ -209,15 +216,19 @@ static int device_set(struct qmp *q, const struct qemu_device *d, const char *no
     return call(q, "qom-set", json_pack("{s:s,s:s,s:s}", "path", d->path, "property", "drive", "value", node), e);
 }
 
+static void thaw_late(const struct making *m)
+{
+    log_warning("%s/%s: the guest's file systems were frozen for too long and thawed: the snapshot is as of a crash",
+                m->name->socket, m->name->node);
+}
+
 /* The instant. */
 static int filter_insert(const struct making *m)
 {
     struct qemu_frozen *frozen = qemu_freeze(m->q, m->name->socket);
     int rc = device_set(m->q, m->device, m->filter, m->e);
     if (!qemu_thaw(frozen))
-        log_warning(
-            "%s/%s: the guest's file systems were frozen for too long and thawed: the snapshot is as of a crash",
-            m->name->socket, m->name->node);
+        thaw_late(m);
     return rc;
 }
 
@@ -251,29 +262,52 @@ static int bases_make(const struct making *m, json_t *exported)
     return rc;
 }
 
-static int export_make(const struct making *m, const struct nbd_uri *u, json_t *bitmaps)
+static int export_make(const struct making *m, json_t *bitmaps)
 {
     int rc =
         call(m->q, "blockdev-add",
              json_pack("{s:s,s:s,s:s}", "driver", "snapshot-access", "node-name", m->access, "file", m->filter), m->e);
     if (rc == 0)
-        rc = server_start(m->c, m->q, u, m->e);
+        rc = server_start(m->c, m->q, &m->uri, m->e);
     if (rc == 0)
         rc = call(m->q, "block-export-add",
-                  json_pack("{s:s,s:s,s:s,s:s,s:b,s:O}", "type", "nbd", "id", u->export, "node-name", m->access, "name",
-                            u->export, "writable", 0, "bitmaps", bitmaps),
+                  json_pack("{s:s,s:s,s:s,s:s,s:b,s:O}", "type", "nbd", "id", m->uri.export, "node-name", m->access,
+                            "name", m->uri.export, "writable", 0, "bitmaps", bitmaps),
                   m->e);
     return rc;
 }
 
-static int make_all(const struct making *m, const struct nbd_uri *u)
+/* All but `q`, `s`, `c`, `name`, `node`, `tag`, `e`. */
+static int making_init(struct making *m)
+{
+    char other[QEMU_NODE_MAX];
+    struct err *e = m->e;
+    m->device = qemu_device_of(m->s, m->node, other);
+    if (!m->device)
+        return err_plain(e, ERR_SOURCE, ENODEV, "no device of the guest has the drive %s of %s", m->name->node,
+                         m->name->socket);
+    if (other[0]) {
+        err_plain(e, ERR_BUSY, EBUSY, "a native snapshot of %s/%s that was taken before is still being read",
+                  m->name->socket, m->name->node);
+        return err_hint(e, "guests are not slowed down by two at a time: it is tried again when the other backup has "
+                           "ended");
+    }
+    qemu_node_name(m->tag->tag.alias, 'f', m->fleece);
+    qemu_node_name(m->tag->tag.alias, 'c', m->filter);
+    qemu_node_name(m->tag->tag.alias, 'a', m->access);
+    qemu_node_name(m->tag->tag.alias, 'p', m->passing);
+    return qemu_server_uri(m->c, m->name, m->tag->tag.alias, &m->uri, e);
+}
+
+static int make_before(struct making *m)
 {
     char bitmap[QEMU_BITMAP_MAX];
-    CLEANUP_JSON json_t *exported = json_array();
-    int rc = exported ? qemu_tag_write(m->tag, bitmap, m->e) : err_nomem(m->e);
-    if (rc == 0)
-        rc = call(m->q, "block-dirty-bitmap-add",
-                  json_pack("{s:s,s:s,s:b}", "node", m->node->name, "name", bitmap, "persistent", 0), m->e);
+    int rc = qemu_tag_write(m->tag, bitmap, m->e);
+    if (rc < 0)
+        return rc;
+    m->begun = true;
+    rc = call(m->q, "block-dirty-bitmap-add",
+              json_pack("{s:s,s:s,s:b}", "node", m->node->name, "name", bitmap, "persistent", 0), m->e);
     crash_point("qemu-bitmap-made");
     if (rc == 0)
         rc = fleece_make(m);
@@ -281,44 +315,118 @@ static int make_all(const struct making *m, const struct nbd_uri *u)
     if (rc == 0)
         rc = filter_make(m);
     crash_point("qemu-filter-made");
-    if (rc == 0)
-        rc = filter_insert(m);
-    crash_point("qemu-filter-inserted");
-    if (rc == 0)
-        rc = bases_make(m, exported);
+    return rc;
+}
+
+static int make_after(const struct making *m)
+{
+    CLEANUP_JSON json_t *exported = json_array();
+    int rc = exported ? bases_make(m, exported) : err_nomem(m->e);
     crash_point("qemu-bases-made");
     if (rc == 0)
-        rc = export_make(m, u, exported);
+        rc = export_make(m, exported);
     crash_point("qemu-exported");
     return rc;
+}
+
+static void give_up(struct making *m)
+{
+    struct err undo = ERR_INIT;
+    if (m->begun && qemu_unmake(m->c, m->q, m->name, m->tag->tag.alias, true, &undo) < 0)
+        log_warning("%s; it is removed later", undo.msg);
+    m->begun = false;
 }
 
 int qemu_make(const struct driver_class *c, struct qmp *q, const struct qemu_state *s, const struct qemu_name *n,
               const struct qemu_node *node, const struct qemu_tag *t, struct err *e)
 {
-    char other[QEMU_NODE_MAX];
-    struct nbd_uri u;
     struct making m = {.c = c, .q = q, .s = s, .name = n, .node = node, .tag = t, .e = e};
-    struct err undo = ERR_INIT;
-    m.device = qemu_device_of(s, node, other);
-    if (!m.device)
-        return err_plain(e, ERR_SOURCE, ENODEV, "no device of the guest has the drive %s of %s", n->node, n->socket);
-    if (other[0]) {
-        err_plain(e, ERR_BUSY, EBUSY, "a native snapshot of %s/%s that was taken before is still being read", n->socket,
-                  n->node);
-        return err_hint(e, "guests are not slowed down by two at a time: it is tried again when the other backup has "
-                           "ended");
-    }
-    int rc = qemu_server_uri(c, n, t->tag.alias, &u, e);
+    int rc = making_init(&m);
+    if (rc == 0)
+        rc = make_before(&m);
+    if (rc == 0)
+        rc = filter_insert(&m);
+    crash_point("qemu-filter-inserted");
+    if (rc == 0)
+        rc = make_after(&m);
     if (rc < 0)
-        return rc;
-    qemu_node_name(t->tag.alias, 'f', m.fleece);
-    qemu_node_name(t->tag.alias, 'c', m.filter);
-    qemu_node_name(t->tag.alias, 'a', m.access);
-    rc = make_all(&m, &u);
-    if (rc < 0 && qemu_unmake(c, q, n, t->tag.alias, true, &undo) < 0)
-        log_warning("%s; it is removed later", undo.msg);
+        give_up(&m);
     return rc;
+}
+
+/* ---- several at one instant ---- */
+
+static int passing_insert(const struct making *m)
+{
+    int rc = call(m->q, "blockdev-add",
+                  json_pack("{s:s,s:s,s:s}", "driver", "raw", "node-name", m->passing, "file", m->node->name), m->e);
+    if (rc == 0)
+        rc = device_set(m->q, m->device, m->passing, m->e);
+    crash_point("qemu-passing");
+    return rc;
+}
+
+static int passing_remove(const struct making *m)
+{
+    int rc = device_set(m->q, m->device, m->filter, m->e);
+    if (rc == 0)
+        rc = call(m->q, "blockdev-del", json_pack("{s:s}", "node-name", m->passing), m->e);
+    crash_point("qemu-passing-removed");
+    return rc;
+}
+
+static json_t *passing_over(const char *passing, const char *node)
+{
+    return json_pack("{s:s,s:s,s:s}", "driver", "raw", "node-name", passing, "file", node);
+}
+
+/* The instant. All are of one machine. */
+static int filters_insert(const struct making *m, size_t n, struct err *e)
+{
+    CLEANUP_JSON json_t *nodes = json_array();
+    for (size_t i = 0; i < n; i++)
+        if (m[i].begun && json_array_append_new(nodes, passing_over(m[i].passing, m[i].filter)) < 0)
+            return err_nomem(e);
+    struct qemu_frozen *frozen = qemu_freeze(m->q, m->name->socket);
+    int rc = call(m->q, "blockdev-reopen", json_pack("{s:O}", "options", nodes), e);
+    if (!qemu_thaw(frozen))
+        thaw_late(m);
+    crash_point("qemu-group-inserted");
+    return rc == -EREMOTEIO ? -ENOTSUP : rc;
+}
+
+static int make_group(struct making *m, size_t n, struct err *e)
+{
+    size_t begun = 0;
+    for (size_t i = 0; i < n; i++) {
+        int rc = making_init(&m[i]);
+        if (rc == 0)
+            rc = make_before(&m[i]);
+        if (rc == 0)
+            rc = passing_insert(&m[i]);
+        if (rc < 0)
+            give_up(&m[i]);
+        begun += m[i].begun;
+    }
+    int rc = begun ? filters_insert(m, n, e) : 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!m[i].begun)
+            continue;
+        if (rc < 0 || passing_remove(&m[i]) < 0 || make_after(&m[i]) < 0)
+            give_up(&m[i]);
+    }
+    return rc;
+}
+
+int qemu_make_group(struct qmp *q, const struct qemu_state *s, const struct qemu_member *of, size_t n, struct err *e)
+{
+    CLEANUP_FREE struct making *m = calloc(n, sizeof *m);
+    if (!m)
+        return err_nomem(e);
+    for (size_t i = 0; i < n; i++)
+        m[i] = (struct making){
+            .c = of[i].c, .q = q, .s = s, .name = of[i].name, .node = of[i].node, .tag = of[i].tag, .e = of[i].err};
+    return make_group(m, n, e);
 }
 
 /* ---- removing ---- */
@@ -350,6 +458,15 @@ static int export_delete(struct qmp *q, struct qemu_state *s, const char *id, st
 static int node_delete(struct qmp *q, const struct qemu_state *s, const char *node, struct err *e)
 {
     return qemu_node_find(s, node) ? call(q, "blockdev-del", json_pack("{s:s}", "node-name", node), e) : 0;
+}
+
+/* One that was not removed at once: the filter, which may be below it, gives the drive to nobody else meanwhile. */
+static int passing_end(struct qmp *q, const struct qemu_state *s, const struct qemu_name *n, const char *passing,
+                       struct err *e)
+{
+    if (!qemu_node_find(s, passing))
+        return 0;
+    return call(q, "blockdev-reopen", json_pack("{s:[o]}", "options", passing_over(passing, n->node)), e);
 }
 
 /* Puts the drive back under its device. */
@@ -425,6 +542,12 @@ int qemu_unmake(const struct driver_class *c, struct qmp *q, const struct qemu_n
     qemu_node_name(alias, 'a', name);
     if (rc == 0)
         rc = node_delete(q, &s, name, e);
+    qemu_node_name(alias, 'p', name);
+    if (rc == 0)
+        rc = passing_end(q, &s, n, name, e);
+    crash_point("qemu-passing-ended");
+    if (rc == 0)
+        rc = filter_remove(q, &s, n, name, e);
     qemu_node_name(alias, 'c', name);
     if (rc == 0)
         rc = filter_remove(q, &s, n, name, e);

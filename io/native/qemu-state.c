@@ -181,10 +181,12 @@ const struct qemu_device *qemu_device_of(const struct qemu_state *s, const struc
         struct qemu_tag t;
         if (qemu_tag_read(n->bitmap[b].name, &t) < 0)
             continue;
-        qemu_node_name(t.tag.alias, 'c', filter);
-        for (size_t i = 0; i < s->n_devices; i++)
-            if (strcmp(s->device[i].root, filter) == 0)
-                return &s->device[i];
+        for (const char *what = "cp"; *what; what++) {
+            qemu_node_name(t.tag.alias, *what, filter);
+            for (size_t i = 0; i < s->n_devices; i++)
+                if (strcmp(s->device[i].root, filter) == 0)
+                    return &s->device[i];
+        }
     }
     filter[0] = '\0';
     return NULL;
@@ -245,23 +247,32 @@ static int refuse_iothreads(struct qmp *q, const char *socket, struct err *e)
                     "or lvm-thin");
 }
 
-int qemu_open(const char *socket, struct qmp **q, struct qemu_state *s, struct err *e)
+int qemu_machine_open(struct qemu_machine *m, const char *socket, struct err *e)
 {
-    memset(s, 0, sizeof *s);
-    *q = NULL;
+    memset(m, 0, sizeof *m);
     int rc = qemu_refuse_libvirt(socket, e);
     if (rc == 0)
-        rc = qmp_open(q, socket, e);
+        rc = qmp_open(&m->q, socket, e);
     if (rc == 0)
-        rc = qemu_state_read(*q, s, e);
+        rc = qemu_state_read(m->q, &m->s, e);
     if (rc == 0)
-        rc = refuse_libvirt(*q, s, socket, e);
+        rc = refuse_libvirt(m->q, &m->s, socket, e);
     if (rc == 0)
-        rc = refuse_iothreads(*q, socket, e);
-    if (rc < 0) {
-        qemu_state_free(s);
-        qmp_free(*q);
-        *q = NULL;
-    }
+        rc = refuse_iothreads(m->q, socket, e);
+    if (rc < 0)
+        qemu_machine_close(m);
     return rc;
+}
+
+int qemu_machine_again(struct qemu_machine *m, struct err *e)
+{
+    qemu_state_free(&m->s);
+    return qemu_state_read(m->q, &m->s, e);
+}
+
+void qemu_machine_close(struct qemu_machine *m)
+{
+    qemu_state_free(&m->s);
+    qmp_freep(&m->q);
+    m->q = NULL;
 }

@@ -17,23 +17,7 @@
 
 #define DIRTY 1u /* flag of the context qemu:dirty-bitmap:NAME */
 
-/* A machine that is being looked at. */
-struct machine {
-    struct qmp *q;
-    struct qemu_state s;
-};
-
-static int machine_open(struct machine *m, const char *socket, struct err *e)
-{
-    return qemu_open(socket, &m->q, &m->s, e);
-}
-
-static void machine_close(struct machine *m)
-{
-    qemu_state_free(&m->s);
-    qmp_freep(&m->q);
-}
-#define CLEANUP_MACHINE CLEANUP(machine_close)
+#define CLEANUP_MACHINE CLEANUP(qemu_machine_close)
 
 /* ---- volumes ---- */
 
@@ -51,37 +35,17 @@ static void describe(const struct qemu_name *n, const struct qemu_node *node, st
     ret->block = true;
 }
 
-/* The node of a drive, and why it cannot be backed up. */
-static int drive_find(const struct qemu_state *s, const struct qemu_name *n, const struct qemu_node **ret,
-                      struct err *e)
-{
-    char filter[QEMU_NODE_MAX];
-    const struct qemu_node *node = qemu_node_find(s, n->node);
-    *ret = node;
-    if (!node) {
-        err_plain(e, ERR_NOT_FOUND, ENOENT, "the machine of %s has no block node %s", n->socket, n->node);
-        return err_hint(e, "a drive needs a node-name: -blockdev node-name=NAME,...");
-    }
-    if (!qemu_device_of(s, node, filter))
-        return err_plain(e, ERR_SOURCE, ENODEV, "no device of the guest has the block node %s of %s as its root",
-                         n->node, n->socket);
-    if (node->read_only)
-        return err_plain(e, ERR_SOURCE, EROFS, "the drive %s of %s is read-only: back up the file behind it", n->node,
-                         n->socket);
-    return 0;
-}
-
 static int qemu_resolve(const struct driver_class *c, const char *name, struct volume *ret, struct err *e)
 {
-    CLEANUP_MACHINE struct machine m = {.q = NULL};
+    CLEANUP_MACHINE struct qemu_machine m = {.q = NULL};
     const struct qemu_node *node;
     struct qemu_name n;
     (void)c;
     int rc = qemu_name_parse(&n, name, e);
     if (rc == 0)
-        rc = machine_open(&m, n.socket, e);
+        rc = qemu_machine_open(&m, n.socket, e);
     if (rc == 0)
-        rc = drive_find(&m.s, &n, &node, e);
+        rc = qemu_drive_find(&m.s, &n, &node, e);
     if (rc == 0)
         describe(&n, node, ret);
     return rc;
@@ -180,7 +144,7 @@ static int machine_volumes(const struct driver_class *c, const char *socket, con
         snprintf(x->socket, sizeof x->socket, "%s", socket);
         snprintf(x->node, sizeof x->node, "%s", s->node[i].name);
         if (s->node[i].name[0] != '#' && strncmp(s->node[i].name, QEMU_EXPORT, sizeof QEMU_EXPORT - 1) != 0 &&
-            is_matched(c, x) && drive_find(s, x, &node, NULL) == 0)
+            is_matched(c, x) && qemu_drive_find(s, x, &node, NULL) == 0)
             n++;
     }
     if (n)
@@ -199,9 +163,9 @@ static int qemu_volumes(const struct driver_class *c, volume_fn *fn, void *arg, 
     CLEANUP(sockets_free) struct sockets x = {.v = NULL};
     int rc = sockets_of(c, &x, e);
     for (size_t i = 0; rc == 0 && i < x.n; i++) {
-        CLEANUP_MACHINE struct machine m = {.q = NULL};
+        CLEANUP_MACHINE struct qemu_machine m = {.q = NULL};
         struct err why = ERR_INIT;
-        if (machine_open(&m, x.v[i], &why) == 0)
+        if (qemu_machine_open(&m, x.v[i], &why) == 0)
             rc = machine_volumes(c, x.v[i], &m.s, fn, arg, e);
         else if (why.cls != ERR_NOT_FOUND) /* one that is off is no reason to warn */
             log_warning("class \"%s\": ignored: %s", c->name, why.msg);
@@ -232,118 +196,6 @@ static int qemu_abilities(const struct driver_class *c, unsigned *ret, struct er
 
 /* ---- native snapshots ---- */
 
-static void native_of(const struct qemu_tag *t, const struct qemu_state *s, const struct qemu_bitmap *b,
-                      const struct qemu_name *n, struct native *ret)
-{
-    memset(ret, 0, sizeof *ret);
-    ret->tag = t->tag;
-    qemu_name_text(n, ret->handle);
-    ret->size = t->size;
-    ret->used = UINT64_MAX;
-    ret->crash_consistent = true;
-    /* Of another process, or not as it was made: it says nothing of what has changed. */
-    if (t->run[0] && strcmp(t->run, s->run) == 0 && b->recording && !b->inconsistent)
-        snprintf(ret->change_id, sizeof ret->change_id, "qemu:%s", t->tag.alias);
-}
-
-static int removed_meanwhile(const char *alias, const struct qemu_name *n, struct err *e)
-{
-    return err_plain(e, ERR_NOT_FOUND, ENOENT, "native snapshot %s of %s/%s is gone: it ends with the process of QEMU",
-                     alias, n->socket, n->node);
-}
-
-/* What of ours has this alias. */
-static int native_look(const struct driver_class *c, const struct machine *m, const struct qemu_name *n,
-                       const char *alias, struct native *ret, struct err *e)
-{
-    const struct qemu_node *node;
-    CLEANUP_FREE struct qemu_tag *t = malloc(sizeof *t);
-    if (!t)
-        return err_nomem(e);
-    const struct qemu_bitmap *b = qemu_ours(&m->s, alias, &node, t);
-    if (!b || strcmp(t->node, c->node) != 0 || strcmp(node->name, n->node) != 0)
-        return removed_meanwhile(alias, n, e);
-    qemu_tag_of(t, n);
-    native_of(t, &m->s, b, n, ret);
-    return 0;
-}
-
-static void tag_make(struct qemu_tag *t, const struct driver_class *c, const struct native_tag *tag,
-                     const struct volume *v, const struct qemu_state *s, uint64_t size)
-{
-    memset(t, 0, sizeof *t);
-    t->tag = *tag;
-    memcpy(t->tag.volume_id, v->id, sizeof t->tag.volume_id);
-    memcpy(t->tag.volume_name, v->name, sizeof t->tag.volume_name);
-    snprintf(t->node, sizeof t->node, "%s", c->node);
-    snprintf(t->run, sizeof t->run, "%s", s->run);
-    t->size = size;
-}
-
-/* One that is complete is what was asked for; what is left of one that is not is removed. */
-static int take(const struct driver_class *c, struct machine *m, const struct qemu_name *n, const struct volume *v,
-                const struct native_tag *tag, struct native *ret, struct err *e)
-{
-    char export[64];
-    const struct qemu_node *node;
-    CLEANUP_FREE struct qemu_tag *t = malloc(sizeof *t);
-    if (!t)
-        return err_nomem(e);
-    snprintf(export, sizeof export, QEMU_EXPORT "%s", tag->alias);
-    if (qemu_export_exists(&m->s, export))
-        return native_look(c, m, n, tag->alias, ret, e);
-    int rc = 0;
-    if (qemu_ours(&m->s, tag->alias, &node, t)) {
-        rc = qemu_unmake(c, m->q, n, tag->alias, true, e);
-        qemu_state_free(&m->s);
-        if (rc == 0)
-            rc = qemu_state_read(m->q, &m->s, e);
-    }
-    if (rc == 0)
-        rc = drive_find(&m->s, n, &node, e);
-    if (rc < 0)
-        return rc;
-    tag_make(t, c, tag, v, &m->s, node->size);
-    rc = qemu_make(c, m->q, &m->s, n, node, t, e);
-    if (rc == 0) {
-        qemu_state_free(&m->s);
-        rc = qemu_state_read(m->q, &m->s, e);
-    }
-    return rc < 0 ? rc : native_look(c, m, n, tag->alias, ret, e);
-}
-
-static int qemu_snapshot(const struct driver_class *c, const struct volume *v, const struct native_tag *tag,
-                         struct native *ret, struct err *e)
-{
-    char id[VOLUME_ID_MAX];
-    CLEANUP_MACHINE struct machine m = {.q = NULL};
-    struct qemu_name n;
-    if (!alias_valid(tag->alias))
-        return err_set(e, ERR_USAGE, EINVAL, "invalid alias \"%.64s\"", tag->alias);
-    int rc = qemu_name_parse(&n, v->name, e);
-    if (rc < 0)
-        return rc;
-    qemu_volume_id(&n, id);
-    if (strcmp(id, v->id) != 0)
-        return err_set(e, ERR_SOURCE, ESTALE, "%s is no longer the volume that was looked up (%s, now %s)", v->name,
-                       v->id, id);
-    rc = machine_open(&m, n.socket, e);
-    return rc < 0 ? rc : take(c, &m, &n, v, tag, ret, e);
-}
-
-static int qemu_find(const struct driver_class *c, const struct volume *v, const char *alias, const char *hint,
-                     struct native *ret, struct err *e)
-{
-    CLEANUP_MACHINE struct machine m = {.q = NULL};
-    struct qemu_name n;
-    if (!alias_valid(alias) || (!v && !*hint))
-        return err_set(e, ERR_USAGE, EINVAL, "invalid alias \"%.64s\"", alias);
-    int rc = qemu_name_parse(&n, v ? v->name : hint, e);
-    if (rc == 0)
-        rc = machine_open(&m, n.socket, e);
-    return rc < 0 ? rc : native_look(c, &m, &n, alias, ret, e);
-}
-
 static int list_machine(const struct driver_class *c, const char *socket, const struct qemu_state *s, native_fn *fn,
                         void *arg, struct err *e)
 {
@@ -358,7 +210,7 @@ static int list_machine(const struct driver_class *c, const char *socket, const 
             snprintf(name.socket, sizeof name.socket, "%s", socket);
             snprintf(name.node, sizeof name.node, "%s", s->node[i].name);
             qemu_tag_of(t, &name);
-            native_of(t, s, &s->node[i].bitmap[b], &name, n);
+            qemu_native_of(t, s, &s->node[i].bitmap[b], &name, n);
             rc = fn(n, arg);
         }
     return rc;
@@ -370,9 +222,9 @@ static int qemu_list(const struct driver_class *c, native_fn *fn, void *arg, str
     CLEANUP(sockets_free) struct sockets x = {.v = NULL};
     int rc = sockets_of(c, &x, e);
     for (size_t i = 0; rc == 0 && i < x.n; i++) {
-        CLEANUP_MACHINE struct machine m = {.q = NULL};
+        CLEANUP_MACHINE struct qemu_machine m = {.q = NULL};
         struct err why = ERR_INIT;
-        rc = machine_open(&m, x.v[i], &why);
+        rc = qemu_machine_open(&m, x.v[i], &why);
         if (rc == 0)
             rc = list_machine(c, x.v[i], &m.s, fn, arg, e);
         else if (why.cls == ERR_NOT_FOUND || why.cls == ERR_USAGE)
@@ -386,7 +238,7 @@ static int qemu_list(const struct driver_class *c, native_fn *fn, void *arg, str
 /* Ends the point in time (`all`: and removes what records changes) of a volume. */
 static int end(const struct driver_class *c, const char *name, const char *alias, bool all, bool *gone, struct err *e)
 {
-    CLEANUP_MACHINE struct machine m = {.q = NULL};
+    CLEANUP_MACHINE struct qemu_machine m = {.q = NULL};
     CLEANUP_FREE struct qemu_tag *t = malloc(sizeof *t);
     const struct qemu_node *node = NULL;
     struct err why = ERR_INIT;
@@ -396,7 +248,7 @@ static int end(const struct driver_class *c, const char *name, const char *alias
     int rc = qemu_name_parse(&n, name, e);
     if (rc < 0)
         return rc;
-    rc = machine_open(&m, n.socket, &why);
+    rc = qemu_machine_open(&m, n.socket, &why);
     *gone = rc < 0 && why.cls == ERR_NOT_FOUND;
     if (*gone)
         return 0;
@@ -505,7 +357,7 @@ static int add_range(uint64_t start, uint64_t len, void *arg)
 static int qemu_changed(const struct driver_class *c, const struct native *base, const struct native *n,
                         struct changes *list, struct changed_answer *ret, struct err *e)
 {
-    CLEANUP_MACHINE struct machine m = {.q = NULL};
+    CLEANUP_MACHINE struct qemu_machine m = {.q = NULL};
     const struct listing into = {list, e};
     struct qemu_name name;
     struct nbd_uri u;
@@ -517,7 +369,7 @@ static int qemu_changed(const struct driver_class *c, const struct native *base,
     if (rc == 0)
         rc = qemu_server_uri(c, &name, n->tag.alias, &u, e);
     if (rc == 0)
-        rc = machine_open(&m, name.socket, e);
+        rc = qemu_machine_open(&m, name.socket, e);
     if (rc < 0)
         return rc;
     qemu_base_name(base->tag.alias, n->tag.alias, bitmap);
@@ -529,8 +381,7 @@ static int qemu_changed(const struct driver_class *c, const struct native *base,
         return changed_doubt(ret, CHANGED_UNCERTAIN,
                              "the bitmap of what was written between the snapshots is not as it "
                              "was made");
-    machine_close(&m);
-    m = (struct machine){.q = NULL};
+    qemu_machine_close(&m);
     snprintf(context, sizeof context, "qemu:dirty-bitmap:%s", bitmap);
     rc = nbd_each_flagged(&u, context, DIRTY, add_range, (void *)&into, &size, e);
     if (rc == 0 && size != n->size)
@@ -546,6 +397,8 @@ const struct driver driver_qemu = {
     .volumes = qemu_volumes,
     .resolve = qemu_resolve,
     .snapshot = qemu_snapshot,
+    .group_domain = qemu_group_domain,
+    .group = qemu_group,
     .find = qemu_find,
     .list = qemu_list,
     .remove = qemu_remove,

@@ -10,6 +10,8 @@
  *   - a fleecing image, an unnamed file in the target of the class, which QEMU gets as a descriptor (node NAME-f);
  *   - a filter between device and NODE, which copies what is overwritten into the image before (node NAME-c,
  *     copy-before-write), and gives up the snapshot rather than the guest's write if it cannot;
+ *   - while it is taken at one instant with others: a node between device and filter that passes all on (NAME-p, raw),
+ *     by which QEMU puts all the filters in at once;
  *   - bitmaps "snapferry-base:ALIAS:ALIAS" that never change: what was written between an earlier snapshot and this
  * one;
  *   - a node that shows the volume as it was (NAME-a, snapshot-access), and its export over the NBD server of QEMU.
@@ -58,7 +60,7 @@ int qemu_tag_write(const struct qemu_tag *t, char out[QEMU_BITMAP_MAX], struct e
 int qemu_tag_read(const char *bitmap, struct qemu_tag *ret);
 /* Completes what was read by what is known of the volume. */
 void qemu_tag_of(struct qemu_tag *t, const struct qemu_name *n);
-/* Name of a node of ours: its last letter is f, c or a. */
+/* Name of a node of ours: its last letter is f, c, p or a. */
 void qemu_node_name(const char *alias, char what, char out[QEMU_NODE_MAX]);
 void qemu_base_name(const char *base, const char *alias, char out[QEMU_BITMAP_MAX]);
 
@@ -100,8 +102,16 @@ const struct qemu_device *qemu_device_of(const struct qemu_state *s, const struc
 /* The bitmap of ours with this alias, and its node. NULL: there is none. */
 const struct qemu_bitmap *qemu_ours(const struct qemu_state *s, const char *alias, const struct qemu_node **node,
                                     struct qemu_tag *t);
+/* A machine that is being looked at. */
+struct qemu_machine {
+    struct qmp *q;
+    struct qemu_state s;
+};
 /* Connects, refuses machines of libvirt, reads. */
-int qemu_open(const char *socket, struct qmp **q, struct qemu_state *s, struct err *e);
+int qemu_machine_open(struct qemu_machine *m, const char *socket, struct err *e);
+/* Reads again: what was found is void. */
+int qemu_machine_again(struct qemu_machine *m, struct err *e);
+void qemu_machine_close(struct qemu_machine *m);
 
 /* ---- qemu-snapshot.c: making and removing ---- */
 
@@ -111,9 +121,33 @@ int qemu_server_uri(const struct driver_class *c, const struct qemu_name *n, con
 /* Makes all that a snapshot is made of; an incomplete one was removed. */
 int qemu_make(const struct driver_class *c, struct qmp *q, const struct qemu_state *s, const struct qemu_name *n,
               const struct qemu_node *node, const struct qemu_tag *t, struct err *e);
+/* One of several drives of a machine. */
+struct qemu_member {
+    const struct driver_class *c;
+    const struct qemu_name *name;
+    const struct qemu_node *node;
+    const struct qemu_tag *tag;
+    struct err *err; /* ERR_NONE: it was made */
+};
+/* The same of two or more, at one instant: QEMU changes all of them by one command, the file systems of the guest are
+ * frozen once. An error: nothing was made of any. -ENOTSUP: QEMU refuses that command. */
+int qemu_make_group(struct qmp *q, const struct qemu_state *s, const struct qemu_member *m, size_t n, struct err *e);
 /* Ends the point in time: removes all but the bitmap; with `all` also that. What is gone already is no error. */
 int qemu_unmake(const struct driver_class *c, struct qmp *q, const struct qemu_name *n, const char *alias, bool all,
                 struct err *e);
+
+/* ---- qemu-native.c: calls of the driver, and what they share ---- */
+
+/* The node of a drive, and why it cannot be backed up. */
+int qemu_drive_find(const struct qemu_state *s, const struct qemu_name *n, const struct qemu_node **ret, struct err *e);
+void qemu_native_of(const struct qemu_tag *t, const struct qemu_state *s, const struct qemu_bitmap *b,
+                    const struct qemu_name *n, struct native *ret);
+int qemu_snapshot(const struct driver_class *c, const struct volume *v, const struct native_tag *tag,
+                  struct native *ret, struct err *e);
+int qemu_group_domain(const struct driver_class *c, const struct volume *v, char ret[VOLUME_ID_MAX], struct err *e);
+int qemu_group(struct group_member *m, size_t n, struct err *e);
+int qemu_find(const struct driver_class *c, const struct volume *v, const char *alias, const char *hint,
+              struct native *ret, struct err *e);
 
 /* ---- qemu-agent.c: file systems of the guest ---- */
 
