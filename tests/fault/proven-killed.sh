@@ -94,8 +94,8 @@ if [ -n "${SNAPFERRY_SANITIZED:-}" ] || ! strace -f -o /dev/null -e trace=none t
     skip "killed behind its result" "strace is missing or may not trace here"
 else
     begin late
-    strace -f -qq -o "$WORK/trace" -p "$PID" -e trace=exit_group -e inject=exit_group:signal=KILL &
-    until_true 60 grep -q '^TracerPid:.[1-9]' "/proc/$PID/status"
+    strace -f -o "$WORK/trace" -p "$PID" -e trace=exit_group -e inject=exit_group:signal=KILL 2>"$WORK/strace" &
+    until_true 60 grep -q ' attached' "$WORK/strace" # all threads are held from here on
     kill -CONT "$PID"
     verdict "killed behind its result"
     expect "killed behind its result: it had one" 0 'result mismatch: .*killed by signal 9' -- ask describe "$R"
