@@ -159,7 +159,7 @@ static int count_entry(const struct index_entry *x, void *arg)
 static int measure_open(const struct settings *o, const struct place *p, struct index_set **x, double *took,
                         struct err *e)
 {
-    struct index_set_opts io = {p->cache, UINT64_C(64) << 30, o->mapped_cap};
+    struct index_set_opts io = {.cache_dir = p->cache, .cache_cap = UINT64_C(64) << 30, .mapped_cap = o->mapped_cap};
     double from = bench_wall();
     int r = index_set_open(x, p->b, p->s, p->f, &io, e);
     *took = bench_wall() - from;

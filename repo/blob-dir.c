@@ -389,6 +389,42 @@ static int dir_delete(struct blobs *b, const char *name, struct err *e)
     return 0;
 }
 
+/* Not one that exists: renameat2(2) where the file system has it. */
+static int rename_apart(struct dir_store *d, const char *from, const char *to)
+{
+    const char *name, *other;
+    CLEANUP_CLOSE int dir = beneath_parent(d->root, from, &name);
+    CLEANUP_CLOSE int there = dir < 0 ? dir : beneath_parent(d->root, to, &other);
+    if (dir < 0 || there < 0)
+        return dir < 0 ? dir : there;
+    int rc = renameat2(dir, name, there, other, RENAME_NOREPLACE);
+    if (rc < 0 && (errno == EINVAL || errno == ENOSYS))
+        rc = faccessat(there, other, F_OK, AT_SYMLINK_NOFOLLOW) == 0 ? (errno = EEXIST, -1)
+                                                                     : renameat(dir, name, there, other);
+    return rc < 0 ? -errno : 0;
+}
+
+static int dir_move(struct blobs *b, const char *from, const char *to, struct err *e)
+{
+    struct dir_store *d = store_of(b);
+    char path[SHARDS_PATH_MAX], target[SHARDS_PATH_MAX];
+    int rc = blob_path(d, from, path, e);
+    if (rc == 0)
+        rc = blob_path(d, to, target, e);
+    if (rc < 0)
+        return rc;
+    rc = make_parents(d, target);
+    if (rc == 0)
+        rc = rename_apart(d, path, target);
+    if (rc == 0)
+        rc = sync_parents(d, target);
+    if (rc == 0)
+        rc = sync_parents(d, path);
+    if (rc == -ENOENT || rc == -ENOTDIR)
+        return blob_missing(b, from, e);
+    return rc < 0 ? write_failed(d, "rename blob", from, -rc, e) : 0;
+}
+
 /* A written pack is not read soon: it should not displace other data in the page cache, nor be copied there. */
 static int open_direct(struct dir_store *d, int file, const char *tmp)
 {
@@ -688,6 +724,7 @@ static const struct blobs_ops dir_ops = {
     .stat = dir_stat,
     .put = dir_put,
     .del = dir_delete,
+    .move = dir_move,
     .list = dir_list,
     .leftovers = dir_leftovers,
     .room = dir_room,

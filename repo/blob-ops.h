@@ -19,6 +19,7 @@ struct blobs_ops {
     int (*stat)(struct blobs *b, const char *name, struct blob_info *ret, struct err *e);
     int (*put)(struct blobs *b, const char *name, const void *data, size_t len, struct err *e);
     int (*del)(struct blobs *b, const char *name, struct err *e);
+    int (*move)(struct blobs *b, const char *from, const char *to, struct err *e); /* NULL: copied and deleted */
     int (*list)(struct blobs *b, const char *prefix, blob_list_fn *fn, void *arg, struct err *e);
 
     /* As blobs_is_listed(). NULL: lists are exact. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* blob.c - the operations of every store: names are checked, requests counted, then passed to the store */
 #include "repo/blob.h"
+#include "base/cleanup.h"
 #include "base/time.h"
 #include "repo/blob-ops.h"
 
@@ -210,6 +211,53 @@ int blobs_delete(struct blobs *b, const char *name, struct err *e)
         return rc;
     counter_add(&b->stats.deletes, 1);
     return 0;
+}
+
+#define MOVE_PIECE ((size_t)1 << 20)
+
+static int copy_under(struct blobs *b, const struct blob_info *from, const char *to, struct err *e)
+{
+    struct blob_writer *w;
+    CLEANUP_FREE uint8_t *piece = malloc(MOVE_PIECE);
+    if (!piece)
+        return err_nomem(e);
+    int rc = blob_writer_new(&w, b, to, e);
+    if (rc < 0)
+        return rc;
+    for (uint64_t at = 0; rc == 0 && at < from->length; at += MOVE_PIECE) {
+        const size_t n = from->length - at < MOVE_PIECE ? (size_t)(from->length - at) : MOVE_PIECE;
+        rc = blobs_read(b, from->name, at, piece, n, e);
+        if (rc == 0)
+            rc = blob_writer_write(w, at, piece, n, e);
+    }
+    if (rc == 0)
+        return blob_writer_commit(w, from->length, e);
+    blob_writer_abort(w);
+    return rc;
+}
+
+int blobs_move(struct blobs *b, const char *from, const char *to, struct err *e)
+{
+    struct blob_info info, copy;
+    int rc = check_name(b, from, e);
+    if (rc == 0)
+        rc = check_name(b, to, e);
+    if (rc < 0)
+        return rc;
+    if (b->ops->move) {
+        const uint64_t since = mono_ns();
+        rc = b->ops->move(b, from, to, e);
+        blob_count(b, BLOB_REQUEST_PUT, since, rc);
+        return rc;
+    }
+    rc = blobs_stat(b, from, &info, e);
+    if (rc == 0)
+        rc = copy_under(b, &info, to, e);
+    if (rc == 0)
+        rc = blobs_stat(b, to, &copy, e);
+    if (rc == 0 && copy.length != info.length)
+        return err_set(e, ERR_DAMAGE, EBADMSG, "copy %s of blob %s has another length", to, from);
+    return rc == 0 ? blobs_delete(b, from, e) : rc;
 }
 
 struct listing {

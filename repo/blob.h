@@ -113,6 +113,9 @@ int blobs_stat(struct blobs *b, const char *name, struct blob_info *ret, struct 
 /* Writes or replaces. */
 int blobs_put(struct blobs *b, const char *name, const void *data, size_t len, struct err *e);
 int blobs_delete(struct blobs *b, const char *name, struct err *e);
+/* Gives a blob another name, under which there is none. Where the store cannot rename it is copied, and deleted when
+ * the copy was made; a failure in between leaves both. -ENOENT: there is no such blob. */
+int blobs_move(struct blobs *b, const char *from, const char *to, struct err *e);
 
 /* Calls fn for every blob whose name begins with `prefix`, in no order; a non-zero result of fn ends the walk and is
  * returned. Directories that cannot contain such a name are not entered. Memory does not grow with the number of

@@ -71,8 +71,8 @@ static int check_epochs(const struct epoch_listing *l, struct err *e)
     err_set(e, ERR_DAMAGE, EBADMSG,
             "all index blobs of epoch %" PRId64 " are lost (the write epoch is %" PRId64 "): nothing is removed", epoch,
             l->write_epoch);
-    return err_hint(e, "run verify to see what is missing, and see snapferry-recovery(7) to rebuild the index from the "
-                       "packs");
+    return err_hint(e, "run `repo repair` to rebuild the index from the packs, and verify; see "
+                       "snapferry-recovery(7)");
 }
 
 int tidy_check(struct repo *r, struct err *e)
@@ -287,8 +287,8 @@ static int check_partial(struct repo *r, const struct epoch_listing *l, int64_t 
         return rc;
     err_set(e, ERR_DAMAGE, EBADMSG,
             "the compacted index of epoch %" PRId64 " is incomplete, and index blobs that it replaces are gone", epoch);
-    return err_hint(e, "nothing was changed; if lists of this storage lag behind, run it again later, else see "
-                       "snapferry-recovery(7)");
+    return err_hint(e, "nothing was changed; if lists of this storage lag behind, run it again later, else "
+                       "`repo repair`");
 }
 
 int tidy_single_epochs(struct repo *r, bool dry_run, struct epoch_tidied *ret, struct err *e)

@@ -498,17 +498,38 @@ static int64_t refresh_ns(const struct repo_format *f)
     return f->epochs.refresh_ns > 0 ? f->epochs.refresh_ns : DEFAULT_REFRESH;
 }
 
+static int listing_filter(struct listing *l, const struct epoch_without *w, struct err *e)
+{
+    struct blob_info marker = {.name = ""};
+    size_t kept = 0;
+    for (size_t i = 0; i < l->n; i++) {
+        bool out = false;
+        for (size_t k = 0; k < w->n && !out; k++)
+            out = strcmp(l->b[i].name, w->names[k]) == 0;
+        if (!out)
+            l->b[kept++] = l->b[i];
+    }
+    l->n = kept;
+    if (!w->least_epoch)
+        return 0;
+    snprintf(marker.name, sizeof marker.name, "xe%" PRId64, w->least_epoch);
+    return listing_collect(&marker, l) < 0 ? err_nomem(e) : 0;
+}
+
 /*
  * One walk instead of a listing for each prefix. The result is as if each had been listed at some moment of the walk,
  * and within the state's validity their order does not matter: epochs last far longer.
  */
-static int load_epochs(struct epoch_state *ret, struct blobs *b, const struct repo_format *f, struct err *e)
+static int load_epochs(struct epoch_state *ret, struct blobs *b, const struct repo_format *f,
+                       const struct epoch_without *w, struct err *e)
 {
     int64_t pause = NS_PER_S / 10;
     for (unsigned attempt = 1;; attempt++) {
         CLEANUP(listing_clear) struct listing l = {.n = 0};
         int64_t now = epoch_now_ns(), until = now + refresh_ns(f);
         int r = list_all(b, "x", &l, e);
+        if (r == 0 && w)
+            r = listing_filter(&l, w, e);
         if (r < 0)
             return r;
         epoch_step("listed");
@@ -666,7 +687,13 @@ static int load_v0(struct epoch_state *ret, struct blobs *b, const struct sealer
 int epoch_load(struct epoch_state *ret, struct blobs *b, const struct sealer *s, const struct repo_format *f,
                struct err *e)
 {
-    return f->epochs.enabled ? load_epochs(ret, b, f, e) : load_v0(ret, b, s, f, e);
+    return epoch_load_without(ret, b, s, f, NULL, e);
+}
+
+int epoch_load_without(struct epoch_state *ret, struct blobs *b, const struct sealer *s, const struct repo_format *f,
+                       const struct epoch_without *w, struct err *e)
+{
+    return f->epochs.enabled ? load_epochs(ret, b, f, w, e) : load_v0(ret, b, s, f, e);
 }
 
 /* ---- writing ---------------------------------------------------------------------------------------------------- */

@@ -21,6 +21,15 @@ int epoch_load(struct epoch_state *ret, struct blobs *b, const struct sealer *s,
                struct err *e);
 void epoch_state_clear(struct epoch_state *st);
 
+/* The same, as it would be without some blobs: a repository whose index is damaged, for repair. */
+struct epoch_without {
+    char (*names)[BLOB_NAME_MAX + 1]; /* blobs that are left out; malloc()ed, owned by the caller */
+    size_t n;
+    int64_t least_epoch; /* the write epoch, where the markers that are left say less; 0: as they say */
+};
+int epoch_load_without(struct epoch_state *ret, struct blobs *b, const struct sealer *s, const struct repo_format *f,
+                       const struct epoch_without *w, struct err *e);
+
 /*
  * The selection itself, on a listing in memory: `list` holds every blob whose name begins with x or n (any order).
  * Fills in write_epoch, watermark, blobs. For repositories without epochs, compaction logs ('m' blobs) are needed:

@@ -731,3 +731,19 @@ int index_cache_recall(const struct index_cache *c, const struct blob_info *list
     }
     return r;
 }
+
+int index_cache_each(const struct index_cache *c, int (*fn)(const char *name, void *arg), void *arg, struct err *e)
+{
+    CLEANUP(old_files_clear) struct old_files o = {.n = 0};
+    uint64_t bytes = 0;
+    int r = find_old(c, NULL, 0, &o, &bytes, e);
+    for (size_t i = 0; r == 0 && i < o.n; i++)
+        r = fn(o.f[i].name, arg);
+    return r;
+}
+
+void index_cache_forget(const struct index_cache *c, const char *name)
+{
+    if (index_name(name) && !strchr(name, '/'))
+        unlinkat(c->dirfd, name, 0);
+}

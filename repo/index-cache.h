@@ -77,6 +77,11 @@ int index_cache_make_room(const struct index_cache *c, const struct blob_info *n
 int index_cache_recall(const struct index_cache *c, const struct blob_info *listed, size_t n, int64_t before_ns,
                        struct err *e);
 
+/* Removes the file of a blob, which stays mapped where it is. */
+void index_cache_forget(const struct index_cache *c, const char *name);
+/* Calls fn for each index blob that is in the cache. fn's non-zero return ends it and is returned. */
+int index_cache_each(const struct index_cache *c, int (*fn)(const char *name, void *arg), void *arg, struct err *e);
+
 /* For the filters; the same for every table. */
 uint64_t index_key_hash(const struct content_id *id);
 /* False: the table (which has a filter) does not have the id. *at: the place read. */

@@ -14,6 +14,7 @@
 #define DEFAULT_MAPPED_CAP (UINT64_C(64) << 20)
 #define MIN_PAGES 256
 #define ATTEMPTS 10
+#define PROBE_PIECE ((size_t)1 << 20)
 #define FIRST_PAUSE INT64_C(100000000)
 #define LONGEST_PAUSE INT64_C(2000000000)
 
@@ -32,6 +33,8 @@ struct index_set {
     const struct repo_format *format;
     struct index_cache cache;
     char *cache_dir;
+    bool damaged; /* opened for repair: */
+    struct epoch_without without;
     pthread_mutex_t refresh; /* one refresh or addition at a time; taken before `lock` */
     pthread_mutex_t lock;    /* short: the current view, reference counts, the list of maps */
     struct view *view;
@@ -210,7 +213,53 @@ static void map_opened(struct index_set *x, struct index_map *m)
     page_touched(x, m, m->t.data);
 }
 
-static int build_view(struct index_set *x, const struct epoch_state *st, struct view *v, struct err *e)
+int index_set_leave_out(struct index_set *x, const char *name, struct err *e)
+{
+    struct epoch_without *w = &x->without;
+    void *all = reallocarray(w->names, w->n + 1, sizeof *w->names);
+    if (!all)
+        return err_nomem(e);
+    w->names = all;
+    snprintf(w->names[w->n++], sizeof *w->names, "%s", name);
+    return 0;
+}
+
+bool index_set_leaves_out(const struct index_set *x, const char *name)
+{
+    for (size_t i = 0; i < x->without.n; i++)
+        if (strcmp(x->without.names[i], name) == 0)
+            return true;
+    return false;
+}
+
+void index_set_least_epoch(struct index_set *x, int64_t epoch)
+{
+    x->without.least_epoch = epoch;
+}
+
+/* The errors of its storage, not of the cache: it is read once more, past it. */
+static bool is_on_bad_sector(struct index_set *x, const struct blob_info *b)
+{
+    struct err why = ERR_INIT;
+    int r = 0;
+    CLEANUP_FREE uint8_t *piece = malloc(PROBE_PIECE);
+    for (uint64_t at = 0; piece && r == 0 && at < b->length; at += PROBE_PIECE)
+        r = blobs_read(x->blobs, b->name, at, piece,
+                       b->length - at < PROBE_PIECE ? (size_t)(b->length - at) : PROBE_PIECE, &why);
+    return r < 0 && why.sys == EIO;
+}
+
+bool index_set_is_bad(struct index_set *x, const struct blob_info *blob, int rc, const struct err *e)
+{
+    if (rc >= 0 || rc == -ENOENT)
+        return false;
+    return e->cls == ERR_DAMAGE || e->cls == ERR_FORMAT ||
+           (e->sys == EIO && blobs_are_files(x->blobs) && is_on_bad_sector(x, blob));
+}
+
+/* *left_out: a damaged blob was left out (a set for repair), so that the selection has to be made anew. NULL: that is
+ * an error. */
+static int build_view(struct index_set *x, const struct epoch_state *st, struct view *v, bool *left_out, struct err *e)
 {
     for (size_t i = 0; i < st->n_blobs; i++) {
         /* Only a refresh, of which there is one at a time, changes x->view. */
@@ -218,6 +267,14 @@ static int build_view(struct index_set *x, const struct epoch_state *st, struct 
         bool known = m;
         if (!known) {
             int r = index_cache_get(&m, &x->cache, &st->blobs[i], e);
+            if (r < 0 && left_out && index_set_is_bad(x, &st->blobs[i], r, e)) {
+                r = index_set_leave_out(x, st->blobs[i].name, e);
+                if (r < 0)
+                    return r;
+                *left_out = true;
+                *e = (struct err)ERR_INIT;
+                continue;
+            }
             if (r < 0)
                 return r;
         }
@@ -231,25 +288,38 @@ static int build_view(struct index_set *x, const struct epoch_state *st, struct 
     return 0;
 }
 
-/* One attempt. -ENOENT: a blob was deleted after it was listed. */
-static int try_refresh(struct index_set *x, struct err *e)
+/* One attempt. -ENOENT: a blob was deleted after it was listed. 1: damaged blobs were left out, once more. */
+static int refresh_once(struct index_set *x, struct err *e)
 {
     struct epoch_state st;
-    int r = epoch_load(&st, x->blobs, x->sealer, x->format, e);
+    int r = epoch_load_without(&st, x->blobs, x->sealer, x->format, x->damaged ? &x->without : NULL, e);
     if (r < 0)
         return r == -ENOENT ? -EIO : r;
+    bool again = false;
     uint64_t bytes = 0;
     r = index_cache_make_room(&x->cache, st.blobs, st.n_blobs, &bytes, e);
     struct view *v = NULL;
     if (r == 0) {
         v = view_new(st.n_blobs);
-        r = v ? build_view(x, &st, v, e) : err_nomem(e);
+        r = v ? build_view(x, &st, v, x->damaged ? &again : NULL, e) : err_nomem(e);
     }
+    if (r < 0 && r != -ENOENT && v && x->format->epochs.enabled && (e->cls == ERR_DAMAGE || e->cls == ERR_FORMAT))
+        err_hint(e, "`repo repair` sets it aside, and rebuilds what it held from the packs; see "
+                    "snapferry-recovery(7), THE INDEX IS LOST");
     epoch_state_clear(&st);
-    if (r < 0)
+    if (r < 0 || again)
         view_put(x, v);
     else
         view_swap(x, v, bytes);
+    return again ? 1 : r;
+}
+
+static int try_refresh(struct index_set *x, struct err *e)
+{
+    int r;
+    do
+        r = refresh_once(x, e);
+    while (r == 1);
     return r;
 }
 
@@ -294,6 +364,7 @@ int index_set_open(struct index_set **ret, struct blobs *b, const struct sealer 
     x->blobs = b;
     x->sealer = s;
     x->format = f;
+    x->damaged = o->damaged && f->epochs.enabled;
     x->cache.dirfd = -1;
     pthread_mutex_init(&x->refresh, NULL);
     pthread_mutex_init(&x->lock, NULL);
@@ -352,6 +423,7 @@ void index_set_free(struct index_set *x)
         return;
     view_put(x, x->view);
     index_cache_close(&x->cache);
+    free(x->without.names);
     free(x->cache_dir);
     pthread_mutex_destroy(&x->refresh);
     pthread_mutex_destroy(&x->lock);
@@ -489,6 +561,34 @@ int index_set_knows(struct index_set *x, const struct content_id *id, struct err
     int r = find_in_view(x, v, id, &en, e);
     view_put(x, v);
     return r == -ENOENT ? 0 : r < 0 ? r : 1;
+}
+
+int index_set_find_any(struct index_set *x, const struct content_id *id, struct index_entry *ret, bool *hidden,
+                       struct err *e)
+{
+    struct view *v = view_get(x);
+    int r = find_in_view(x, v, id, ret, e);
+    view_put(x, v);
+    *hidden = r > 0;
+    return r > 0 ? 0 : r;
+}
+
+bool index_set_views(struct index_set *x, const char *name)
+{
+    struct view *v = view_get(x);
+    const bool has = view_find(v, name);
+    view_put(x, v);
+    return has;
+}
+
+void index_set_forget(struct index_set *x, const char *name)
+{
+    index_cache_forget(&x->cache, name);
+}
+
+int index_set_cached(struct index_set *x, index_cached_fn *fn, void *arg, struct err *e)
+{
+    return index_cache_each(&x->cache, fn, arg, e);
 }
 
 /* ---- walking ---------------------------------------------------------------------------------------------------- */
@@ -685,7 +785,7 @@ int index_set_merge(struct index_set *x, const struct blob_info *blobs, size_t n
     if (!v)
         return err_nomem(e);
     pthread_mutex_lock(&x->refresh);
-    int r = build_view(x, &st, v, e);
+    int r = build_view(x, &st, v, NULL, e);
     pthread_mutex_unlock(&x->refresh);
     if (r == 0)
         r = each_in_view(x, v, false, fn, arg, e);

@@ -20,6 +20,7 @@ struct index_set_opts {
     uint64_t cache_cap;    /* maximum size of cache files; if those of the current view exceed it, opening fails with
                               ERR_NO_SPACE, naming both numbers and the option */
     uint64_t mapped_cap;   /* bytes of mapped index pages that may be resident; 0: 64 MiB */
+    bool damaged;          /* for repair: index blobs that cannot be read are left out, with epochs */
 };
 
 int index_set_open(struct index_set **ret, struct blobs *b, const struct sealer *s, const struct repo_format *f,
@@ -38,6 +39,29 @@ int index_set_find(struct index_set *x, const struct content_id *id, struct inde
 
 /* Whether any index has an entry of it, be it deleted or hidden by the watermark: 1, 0, or an error. */
 int index_set_knows(struct index_set *x, const struct content_id *id, struct err *e);
+
+/* The same with its entry, also a hidden one (*hidden): 0, -ENOENT (without an error) if there is none, or an error. */
+int index_set_find_any(struct index_set *x, const struct content_id *id, struct index_entry *ret, bool *hidden,
+                       struct err *e);
+
+/*
+ * For repair, of a set that was opened with `damaged`. From its next refresh on a blob is left out, and the write epoch
+ * is at least `epoch`. index_set_leaves_out(): whether a blob is left out. Not while other threads use the set.
+ */
+int index_set_leave_out(struct index_set *x, const char *name, struct err *e);
+bool index_set_leaves_out(const struct index_set *x, const char *name);
+void index_set_least_epoch(struct index_set *x, int64_t epoch);
+/* Whether what failed with rc and *e shows that a blob is damaged, or on a bad sector of the store: not that its cache
+ * or a server does not work. */
+bool index_set_is_bad(struct index_set *x, const struct blob_info *blob, int rc, const struct err *e);
+/* Whether the view has the table of this blob. */
+bool index_set_views(struct index_set *x, const char *name);
+/* Removes the file of a blob from the cache; views keep it. */
+void index_set_forget(struct index_set *x, const char *name);
+/* Calls fn for each index blob in the cache, whether or not the store has it. fn's non-zero return ends it and is
+ * returned. */
+typedef int index_cached_fn(const char *name, void *arg);
+int index_set_cached(struct index_set *x, index_cached_fn *fn, void *arg, struct err *e);
 
 /* Calls fn for every existing content (winners only, in id order, deleted ones above the watermark included), from one
  * view, streaming. `prefix`: only ids with that prefix letter (0 = without), or -1 for all. fn's non-zero return ends

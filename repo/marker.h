@@ -30,7 +30,10 @@ struct session_marker {
     char name[BLOB_NAME_MAX + 1], id[SESSION_ID_TEXT];
     int64_t seen_ns;  /* by its client's clock; now, if a process of this machine (with this cache) is writing it */
     int64_t mtime_ns; /* of the blob */
+    bool repair;      /* put by a repair, for packs of a session that has ended (REPAIR_USER) */
 };
+/* The user name in such markers. */
+#define REPAIR_USER "snapferry-repair"
 /* All markers in the repository; *ret is malloc()ed. Those that vanish meanwhile are left out. One that cannot be read
  * is an error: packs that look unneeded may be its session's. */
 int markers_load(struct repo *r, struct session_marker **ret, size_t *n, struct err *e);

@@ -214,8 +214,8 @@ void pack_writer_abort(struct pack_writer *w)
     free(w);
 }
 
-int pack_local_entries(const uint8_t *index, size_t len, const char *name, uint64_t end, pack_entry_fn *fn, void *arg,
-                       struct err *e)
+int pack_local_all(const uint8_t *index, size_t len, const char *name, uint64_t end, pack_entry_fn *fn, void *arg,
+                   struct err *e)
 {
     struct index_table t;
     struct index_entry n;
@@ -224,9 +224,7 @@ int pack_local_entries(const uint8_t *index, size_t len, const char *name, uint6
         rc = index_entry_at(&t, i, &n, e);
         if (rc < 0)
             return rc;
-        if (n.deleted || strcmp(n.pack, name) != 0)
-            continue;
-        if ((uint64_t)n.offset + n.packed > end || n.packed == 0)
+        if (!n.deleted && !strcmp(n.pack, name) && ((uint64_t)n.offset + n.packed > end || n.packed == 0))
             return err_set(e, ERR_DAMAGE, EBADMSG, "entry %llu of the local index is outside the pack",
                            (unsigned long long)i);
         rc = fn(&n, arg);
@@ -234,8 +232,27 @@ int pack_local_entries(const uint8_t *index, size_t len, const char *name, uint6
     return rc;
 }
 
-int pack_read_local_index(struct blobs *b, const struct sealer *s, const char *name, uint64_t pack_len,
-                          pack_entry_fn *fn, void *arg, struct err *e)
+struct own_entries {
+    const char *pack;
+    pack_entry_fn *fn;
+    void *arg;
+};
+
+static int own_entry(const struct index_entry *n, void *arg)
+{
+    const struct own_entries *o = arg;
+    return n->deleted || strcmp(n->pack, o->pack) != 0 ? 0 : o->fn(n, o->arg);
+}
+
+int pack_local_entries(const uint8_t *index, size_t len, const char *name, uint64_t end, pack_entry_fn *fn, void *arg,
+                       struct err *e)
+{
+    struct own_entries o = {name, fn, arg};
+    return pack_local_all(index, len, name, end, own_entry, &o, e);
+}
+
+int pack_fetch_local_index(struct blobs *b, const struct sealer *s, const char *name, uint64_t pack_len, uint64_t max,
+                           uint8_t **ret, size_t *ret_len, uint64_t *end, struct err *e)
 {
     uint8_t tail[TAIL_LEN];
     size_t tail_len = pack_len < sizeof tail ? (size_t)pack_len : sizeof tail;
@@ -249,18 +266,39 @@ int pack_read_local_index(struct blobs *b, const struct sealer *s, const char *n
     }
     if (p.offset > pack_len || p.length > pack_len - p.offset || p.length > LOCAL_INDEX_LIMIT)
         return err_set(e, ERR_DAMAGE, EBADMSG, "local index of pack %s is outside of it, or too long", name);
+    if (p.length > max)
+        return err_set(e, ERR_MEMORY, EFBIG, "local index of pack %s has %llu bytes", name,
+                       (unsigned long long)p.length);
     size_t scratch_len = item_scratch_len(s, (size_t)p.length);
     CLEANUP_FREE uint8_t *sealed = malloc((size_t)p.length + 1),
                          *index = malloc(item_opened_max(s, (size_t)p.length) + 1), *scratch = malloc(scratch_len + 1);
     if (!sealed || !index || !scratch)
         return err_nomem(e);
-    rc = blobs_read(b, name, p.offset, sealed, (size_t)p.length, e);
+    /* Mostly it is in what was read already. */
+    if (p.offset >= pack_len - tail_len)
+        memcpy(sealed, tail + (p.offset - (pack_len - tail_len)), (size_t)p.length);
+    else
+        rc = blobs_read(b, name, p.offset, sealed, (size_t)p.length, e);
     if (rc < 0)
         return rc;
     int64_t len = item_open(s, p.iv, p.iv_len, sealed, (size_t)p.length, index, scratch, NULL, e);
-    if (len >= 0)
-        rc = pack_local_entries(index, (size_t)len, name, p.offset, fn, arg, e);
-    else
-        rc = (int)len;
+    if (len < 0)
+        return err_wrap(e, "cannot read the local index of pack %s", name);
+    *ret = take_ptr(&index);
+    *ret_len = (size_t)len;
+    *end = p.offset;
+    return 0;
+}
+
+int pack_read_local_index(struct blobs *b, const struct sealer *s, const char *name, uint64_t pack_len,
+                          pack_entry_fn *fn, void *arg, struct err *e)
+{
+    CLEANUP_FREE uint8_t *index = NULL;
+    size_t len;
+    uint64_t end;
+    int rc = pack_fetch_local_index(b, s, name, pack_len, LOCAL_INDEX_LIMIT, &index, &len, &end, e);
+    if (rc < 0)
+        return rc;
+    rc = pack_local_entries(index, len, name, end, fn, arg, e);
     return rc < 0 ? err_wrap(e, "cannot read the local index of pack %s", name) : rc;
 }

@@ -47,6 +47,13 @@ void pack_writer_abort(struct pack_writer *w); /* NULL allowed */
 typedef int pack_entry_fn(const struct index_entry *entry, void *arg);
 int pack_read_local_index(struct blobs *b, const struct sealer *s, const char *name, uint64_t pack_len,
                           pack_entry_fn *fn, void *arg, struct err *e);
+/* The same in two steps: the local index, opened, and how far contents reach. `max`: -EFBIG (ERR_MEMORY) if it is
+ * longer. *index is malloc()ed. Thread-safe. */
+int pack_fetch_local_index(struct blobs *b, const struct sealer *s, const char *name, uint64_t pack_len, uint64_t max,
+                           uint8_t **index, size_t *len, uint64_t *end, struct err *e);
+/* Every entry of it, also deleted ones and those about other packs. */
+int pack_local_all(const uint8_t *index, size_t len, const char *name, uint64_t end, pack_entry_fn *fn, void *arg,
+                   struct err *e);
 /* The same from an index in memory; contents end at `end` at the latest (fuzzing). */
 int pack_local_entries(const uint8_t *index, size_t len, const char *name, uint64_t end, pack_entry_fn *fn, void *arg,
                        struct err *e);

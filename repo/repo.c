@@ -210,6 +210,7 @@ static int open_parts(struct repo *r, const char *password, const struct repo_op
         .cache_dir = dir,
         .cache_cap = o->cache_cap ? o->cache_cap : UINT64_C(5) << 30,
         .mapped_cap = o->mapped_cap ? o->mapped_cap : UINT64_C(64) << 20,
+        .damaged = o->damaged,
     };
     return index_set_open(&r->index, r->blobs, r->sealer, f, &io, e);
 }

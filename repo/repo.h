@@ -26,6 +26,7 @@ struct repo_opts {
     uint64_t mapped_cap;   /* bytes of mapped index pages; 0: 64 MiB */
     const char *username, *hostname; /* identity for session markers; NULL: "snapferry" and the node's short name */
     const struct format_key *key;    /* tried first, then the password; NULL: none */
+    bool damaged;                    /* for repair: index blobs that cannot be read are left out */
 };
 
 /* Opens format and index (format_load() and index_set_open() errors). The repo takes ownership of `b` (also on

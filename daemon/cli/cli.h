@@ -23,6 +23,7 @@ enum verb {
     VERB_REPO_STATUS,
     VERB_REPO_USAGE,
     VERB_REPO_SYNC,
+    VERB_REPO_REPAIR,
     VERB_REPO_CHANGE_PASSWORD,
     VERB_REPO_EXPORT_KEY,
     VERB_REPO_OPEN_KEY,
@@ -134,6 +135,7 @@ struct options {
     bool explain, dry_run;
     /* maintenance */
     bool unsafe, take_ownership;
+    bool packs_missing; /* repo repair */
     /* tables and screens */
     bool wide, check;
 };
@@ -193,6 +195,7 @@ int cli_repo_export_key(const struct options *o, struct err *e);
 int cli_repo_open_key(const struct options *o, struct err *e);
 int cli_repo_usage(const struct options *o, struct err *e);
 int cli_repo_sync(const struct options *o, struct err *e);
+int cli_repo_repair(const struct options *o, struct err *e);
 /* Neither daemon nor repository. */
 int cli_check_config(const struct options *o, struct err *e);  /* o->config_dir */
 int cli_config_import(const struct options *o, struct err *e); /* args[0]: file with a ConfigMap */

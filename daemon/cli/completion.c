@@ -48,6 +48,7 @@ static const struct {
     {OPT_CLASS, "@classes", NULL},
     {OPT_KIND, "driver mover", NULL},
     {OPT_SAFETY, "full none", NULL},
+    {OPT_PACKS, "all missing", NULL},
     {OPT_DEVICE, "<file>", NULL},
     {OPT_DIR, "<dir>", NULL},
 };

@@ -53,6 +53,7 @@ static const char *const examples[VERB_COUNT] = {
     [VERB_REPO_STATUS] = R "repo status\n",
     [VERB_REPO_USAGE] = R "repo usage\n",
     [VERB_REPO_SYNC] = R "repo sync-to /mnt/usb/backup\n" R "repo sync-to offsite --write-limit 20MiB --verify\n",
+    [VERB_REPO_REPAIR] = R "repo repair --dry-run\n" R "repo repair\n",
     [VERB_REPO_CHANGE_PASSWORD] = R "repo change-password --new-password-file /root/new.password\n",
     [VERB_REPO_EXPORT_KEY] = R "repo export-key /root/kit.txt\n" R "repo export-key - | lpr\n",
     [VERB_REPO_OPEN_KEY] = R "repo open-key /root/kit.txt\n" R "repo open-key /root/typed.txt --restore\n",

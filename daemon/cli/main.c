@@ -35,6 +35,8 @@ static int run_verb(const struct options *o, struct err *e)
         return cli_repo_usage(o, e);
     case VERB_REPO_SYNC:
         return cli_repo_sync(o, e);
+    case VERB_REPO_REPAIR:
+        return cli_repo_repair(o, e);
     case VERB_REPO_CHANGE_PASSWORD:
         return cli_repo_change_password(o, e);
     case VERB_BACKUP:

@@ -135,6 +135,13 @@ const struct verb_info verb_table[] = {
      1,
      1,
      "copy the repository to another place, or bring the copy there up to date"},
+    {VERB_REPO_REPAIR,
+     FORM_REPO,
+     {"repo", "repair"},
+     "",
+     0,
+     0,
+     "rebuild what is damaged or lost of the index from the packs"},
     {VERB_REPO_CHANGE_PASSWORD,
      FORM_REPO,
      {"repo", "change-password"},
@@ -198,7 +205,7 @@ _Static_assert(VERB_COUNT <= 64, "a set of verbs is a 64-bit mask");
 #define FINDS                                                                                                          \
     (V(SNAPSHOT_LIST) | V(SNAPSHOT_SHOW) | V(LS) | V(CAT) | V(RESTORE) | V(VERIFY) | V(SNAPSHOT_EXPIRE) |              \
      V(SNAPSHOT_PIN) | V(SNAPSHOT_UNPIN) | V(SNAPSHOT_DELETE))
-#define OPENS (FINDS | V(BACKUP) | V(REPO_STATUS) | V(REPO_USAGE) | V(REPO_SYNC) | V(MAINTENANCE))
+#define OPENS (FINDS | V(BACKUP) | V(REPO_STATUS) | V(REPO_USAGE) | V(REPO_SYNC) | V(REPO_REPAIR) | V(MAINTENANCE))
 /* They only read. */
 #define PAST                                                                                                           \
     (V(SNAPSHOT_LIST) | V(SNAPSHOT_SHOW) | V(LS) | V(CAT) | V(RESTORE) | V(VERIFY) | V(REPO_STATUS) | V(REPO_USAGE) |  \
@@ -232,7 +239,7 @@ const struct option_info option_table[] = {
     {OPT_INDEX_MEMORY, "index-memory", "SIZE", OPENS,
      "limit of mapped index pages in memory (default 64MiB, maintenance 128MiB)"},
     {OPT_JSON, "json", NULL, ALL_VERBS, "print JSON objects, the result last on a line of its own"},
-    {OPT_PROGRESS, "progress", "[=WHEN]", MOVES | V(REPO_SYNC) | STARTS | V(WAIT) | V(BENCH),
+    {OPT_PROGRESS, "progress", "[=WHEN]", MOVES | V(REPO_SYNC) | V(REPO_REPAIR) | STARTS | V(WAIT) | V(BENCH),
      "auto (default: live on a terminal, else lines), yes or no"},
     {OPT_QUIET, "quiet", NULL, ALL_VERBS, "print only results and errors"},
     {OPT_VERBOSE, "verbose", NULL, MOVES | V(ASK_BACKUP) | V(ASK_RESTORE) | V(ASK_VERIFY) | V(WAIT) | V(DESCRIBE),
@@ -309,6 +316,8 @@ const struct option_info option_table[] = {
     {OPT_FULL, "full", NULL, V(MAINTENANCE) | V(ASK_MAINTENANCE), "also free the space of what no snapshot needs"},
     {OPT_SAFETY, "safety", "LEVEL", V(MAINTENANCE) | V(ASK_MAINTENANCE),
      "full (default), or none: no delays, while nobody else writes"},
+    {OPT_PACKS, "packs", "WHICH", V(REPO_REPAIR),
+     "all (default), or missing: only packs of which no index has anything"},
     {OPT_TAKE_OWNERSHIP, "take-ownership", NULL, V(MAINTENANCE),
      "make this node the owner of maintenance, and do no more"},
     {OPT_OWNER, "owner", "USER@HOST", V(MAINTENANCE), "identity of this node (default snapferry-maintenance@NODE)"},
@@ -339,7 +348,8 @@ const struct option_info option_table[] = {
     {OPT_EXPLAIN, "explain", NULL, PLANS, "print the reason for each snapshot that is kept or deleted"},
     {OPT_EXPLAIN, "explain", NULL, V(MAINTENANCE) | V(ASK_MAINTENANCE),
      "print what is kept for now, why and until when"},
-    {OPT_DRY_RUN, "dry-run", NULL, PLANS | V(SNAPSHOT_DELETE) | V(MAINTENANCE) | V(ASK_MAINTENANCE) | V(REPO_SYNC),
+    {OPT_DRY_RUN, "dry-run", NULL,
+     PLANS | V(SNAPSHOT_DELETE) | V(MAINTENANCE) | V(ASK_MAINTENANCE) | V(REPO_SYNC) | V(REPO_REPAIR),
      "change nothing"},
     {OPT_YES, "yes", NULL, DESTROYS, "do not ask for confirmation"},
     {OPT_YES, "yes", NULL, V(REPO_EXPORT_KEY), "also print the kit, with the password, on a terminal"},

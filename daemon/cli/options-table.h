@@ -113,6 +113,7 @@ enum option_id {
     OPT_SECONDS,
     OPT_SIZE,
     OPT_SAFETY,
+    OPT_PACKS,
     OPT_TAKE_OWNERSHIP,
 };
 

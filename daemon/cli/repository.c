@@ -6,6 +6,7 @@
 #include "base/nearest.h"
 #include "cfg/cfg.h"
 #include "daemon/cli/confirm.h"
+#include "repo/marker.h"
 #include "repo/store.h"
 
 #include <errno.h>
@@ -178,7 +179,12 @@ int cli_open_repo(const struct options *o, struct repo **ret, struct err *e)
     rc = cli_open_blobs(o, BLOBS_OPEN, NULL, 0, &b, e);
     if (rc < 0)
         return rc;
-    const struct repo_opts ro = {.cache_dir = o->cache_dir, .cache_cap = o->cache_size, .mapped_cap = o->index_memory};
+    const bool repairs = o->verb == VERB_REPO_REPAIR;
+    const struct repo_opts ro = {.cache_dir = o->cache_dir,
+                                 .cache_cap = o->cache_size,
+                                 .mapped_cap = o->index_memory,
+                                 .username = repairs ? REPAIR_USER : NULL,
+                                 .damaged = repairs};
     return repo_open(ret, b, password, &ro, e);
 }
 

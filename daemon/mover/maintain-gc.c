@@ -127,7 +127,8 @@ static int check_complete(struct run *m, struct err *e)
         return rc;
     err_set(e, ERR_DAMAGE, EBADMSG, "%" PRIu64 " contents that snapshots need are in no index: nothing is removed",
             id_set_count(m->mark.used) - w.found);
-    return err_hint(e, "run verify to see which, and snapferry-recovery(7) to rebuild the index");
+    return err_hint(e, "run verify to see which, and `repo repair` to rebuild the index from the packs; see "
+                       "snapferry-recovery(7)");
 }
 
 /* A content that is needed, and that somebody marked deleted, is stored again. */

@@ -128,8 +128,8 @@ static int pack_suspect(const struct blob_info *i, void *arg)
             "no index has pack %s, which contains snapshots or policies, and no session is writing it: its index may "
             "have been lost, so nothing is removed",
             i->name);
-    return err_hint(m->e, "see snapferry-recovery(7) to rebuild the index from the packs: after that maintenance runs "
-                          "again, and frees what is not needed");
+    return err_hint(m->e, "run `repo repair` to rebuild the index from the packs: after that maintenance runs again, "
+                          "and frees what is not needed");
 }
 
 /* What is marked deleted would at once count as dropped, without the time in which others are seen to need it. */
@@ -297,7 +297,7 @@ static int pack_judge(const struct blob_info *i, void *arg)
     if (l.needed) {
         log_warning(
             "pack %s is kept: no index has it, but it contains what snapshots need and what is missing where the "
-            "index has it; see snapferry-recovery(7) to rebuild the index",
+            "index has it; `repo repair` puts it into the index",
             i->name);
         hold(m, &res->unknown, &res->unknown_until_ns, now + m->safety->pack_age, i->length);
         return 0;

@@ -51,6 +51,7 @@ struct verify {
     } why[WHY_MAX];
     unsigned n_why;
     uint64_t indexed; /* packs that the index knows */
+    bool bad_index;   /* it is damaged */
     bool by_bytes;    /* progress is what was read of what the index has, else what was walked of the snapshots */
     uint64_t to_read; /* bytes, by the index */
     /* of the walk */
@@ -166,6 +167,7 @@ static int check_index_entry(const struct index_entry *en, void *arg)
 static void index_damage(struct verify *v, const char *kind, const char *pack, const char *why)
 {
     v->result->damages++;
+    v->bad_index = true;
     atomic_fetch_add(&v->progress->errors, 1);
     damage_report(v,
                   &(struct verify_damage){
@@ -277,7 +279,7 @@ static int report_lost(const struct blob_info *i, void *arg)
     if (lost > 0)
         index_damage(l->v, "lost-index", i->name,
                      "no index has this pack, and no session is writing it: its index blob was lost; the pack has a "
-                     "copy of it, see snapferry-recovery(7)");
+                     "copy of it, see `repo repair`");
     return lost < 0 ? lost : 0;
 }
 
@@ -347,7 +349,7 @@ static int check_index(struct verify *v, struct err *e)
     if (rc >= 0 && v->result->index_entries == 0 && v->result->packs > 0)
         index_damage(v, "lost-index", "",
                      "there are packs, but no index: each pack has a copy of its part of the index, see "
-                     "snapferry-recovery(7)");
+                     "`repo repair`");
     else if (rc >= 0 && v->result->packs_not_indexed > 0)
         rc = check_unindexed(v, e);
     return rc;
@@ -763,6 +765,9 @@ static int verify_all(struct verify *v, struct chosen *c, struct err *e)
             "damage found: %llu damaged packs, contents or documents; %llu of %llu snapshots affected",
             (unsigned long long)v->result->damages, (unsigned long long)v->result->snapshots_damaged,
             (unsigned long long)v->result->snapshots);
+    if (v->bad_index)
+        return err_hint(e, "first `repo repair`, which rebuilds the index from the packs, then verify again: see "
+                           "snapferry-recovery(7)");
     return err_hint(e, "snapshots that are not listed are intact; the next backup stores again what it meets of the "
                        "damaged data: see snapferry-recovery(7)");
 }

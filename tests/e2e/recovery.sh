@@ -95,11 +95,15 @@ else
     skip "a copy that is mounted read-only" "no bind mounts here"
 fi
 
-# The index is lost: verify says so (stock Kopia mends it).
+# The index is lost: verify says so, and it is rebuilt from the packs.
 cp -a "$R" "$WORK/noindex" && rm -rf "$WORK/noindex/x"
 same "without index there are no snapshots" "$(sf "$WORK/noindex" snapshot list --json | result 'snapshots | length')" 0
 expect "... and verify says why" 15 'there are packs, but no index' -- sf "$WORK/noindex" verify
-rm -rf "$WORK/noindex"
+mv "$R" "$WORK/sound" && cp -a "$WORK/noindex" "$R"
+run repair 0 'no damage found'
+same "all snapshots are back" "$(sf "$R" snapshot list --json | result 'snapshots | length')" \
+    "$(sf "$WORK/sound" snapshot list --json | result 'snapshots | length')"
+rm -rf "$WORK/noindex" "$R" && mv "$WORK/sound" "$R"
 
 # Damage in the middle: told by byte, restored around, and a new whole snapshot with another splitter.
 cp -a "$R" "$WORK/sound"

@@ -309,6 +309,29 @@ static void shards_damaged_or_missing(void **state)
 
 /* ---- operations ---- */
 
+/* A name that is taken stays what it is. */
+static void moved(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    struct blobs *b = open_store(BLOBS_CREATE);
+    struct blob_info info;
+    char out[8] = "";
+    assert_ok(blobs_put(b, PACK, "0123", 4, &e), &e);
+    assert_ok(blobs_put(b, "damaged-2-" PACK, "other", 5, &e), &e);
+    assert_int_equal(blobs_move(b, PACK, "damaged-2-" PACK, &e), -EEXIST);
+    assert_ok(blobs_move(b, PACK, "damaged-" PACK, &e), &e);
+    assert_int_equal(blobs_stat(b, PACK, &info, &e), -ENOENT);
+    assert_ok(blobs_read(b, "damaged-" PACK, 0, out, 4, &e), &e);
+    assert_string_equal(out, "0123");
+    assert_ok(blobs_stat(b, "damaged-2-" PACK, &info, &e), &e);
+    assert_int_equal(info.length, 5);
+    assert_int_equal(blobs_move(b, PACK, "damaged-3-" PACK, &e), -ENOENT);
+    assert_int_equal(e.cls, ERR_DAMAGE);
+    assert_int_equal(blobs_move(b, PACK, "../x", &e), -EINVAL);
+    blobs_free(b);
+}
+
 static void put_get_delete(void **state)
 {
     (void)state;
@@ -851,6 +874,7 @@ int main(void)
         T(create_where_something_is),
         T(shards_damaged_or_missing),
         T(put_get_delete),
+        T(moved),
         T(names_that_lead_elsewhere),
         T(requests_are_counted),
         T(listing),

@@ -407,7 +407,7 @@ static int indexed_content(const struct index_entry *x, void *arg)
 
 static unsigned indexed_contents(const struct indexed *g, json_t *doc)
 {
-    struct index_set_opts o = {g->cache, 1 << 30, 0};
+    struct index_set_opts o = {.cache_dir = g->cache, .cache_cap = 1 << 30};
     struct lines l = {.g = g};
     struct err e = ERR_INIT;
     char path[512], rest[256];
@@ -459,7 +459,7 @@ static void every_index_has_the_blobs_and_contents_of_stock(void **state)
         if ((results && strcmp(results, "complete") == 0 && !locked) || flipped) {
             indexed_open(&g, password);
             if (flipped) {
-                struct index_set_opts o = {g.cache, 1 << 30, 0};
+                struct index_set_opts o = {.cache_dir = g.cache, .cache_cap = 1 << 30};
                 struct index_set *x;
                 struct err e = ERR_INIT;
                 assert_int_equal(index_set_open(&x, g.b, g.s, g.f, &o, &e), -EBADMSG);

@@ -42,7 +42,7 @@ static void make_repo(struct repo *r, unsigned version, unsigned ecc)
 
 static int open_set(struct repo *r, uint64_t cache_cap, uint64_t mapped_cap, struct err *e)
 {
-    struct index_set_opts o = {r->cache, cache_cap, mapped_cap};
+    struct index_set_opts o = {.cache_dir = r->cache, .cache_cap = cache_cap, .mapped_cap = mapped_cap};
     return index_set_open(&r->x, r->b, r->s, r->f, &o, e);
 }
 
