@@ -174,8 +174,28 @@ printf 'access-key = third\nsecret-key = s\n' | secret "$WORK/cloud.keys"
 expect "wrong keys" 20 'key' -- ask copy cloud --wait
 same "are the problem of this copy alone" "$(problems 'copy .cloud. .*failed') $(problems 'copy .offsite.')" "1 0"
 
-# Refused, and switched off.
+# Of another repository than the first one.
 rm "$CONF/conf.d/72-cloud.ini"
+sf "$WORK/second" repo create --quiet --node-name testnode
+sf "$WORK/second" backup "$WORK/a" --as second@h:/v --quiet
+keys "repository = main"
+config_add 72-second "[daemon]
+repository = main
+[repository \"second\"]
+path = $WORK/second
+password-file = $WORK/password
+[copy \"of-second\"]
+repository = second
+path = $WORK/of-second"
+mkdir "$WORK/of-second"
+check "a copy of another repository" ask reload --wait
+check "is made" ask copy of-second --wait --quiet
+sources() { sf "$1" snapshot list --json | tail -n 1 | jq -c '[.snapshots[].source]'; }
+same "it has what that one has" "$(sources "$WORK/of-second")" "$(sources "$WORK/second")"
+check "and not what the first one has" [ "$(sources "$WORK/of-second")" != "$(sources "$C")" ]
+
+# Refused, and switched off.
+rm "$CONF/conf.d/72-second.ini"
 for bad in "[copy \"x\"]
 path = $REPO=at the place of" "[copy \"x\"]
 path = $REPO/sub=one is in the other" "[copy \"x\"]
