@@ -543,7 +543,7 @@ static int undo_one(const struct step_request *r, struct err *e)
             return rc;
         struct err fe = ERR_INIT;
         if (p.d->find(&p.v.c, v, r->name, "", n, &fe) < 0) {
-            if (fe.cls == ERR_NOT_FOUND)
+            if (fe.cls == ERR_NOT_FOUND && !p.d->group) /* else what it was to be made of may be there */
                 return 0;
             /* Half-made ones are not found healthy, but removed by their tag all the same. */
             snprintf(n->tag.alias, sizeof n->tag.alias, "%s", r->name);

@@ -39,4 +39,18 @@ bool reflink_target_kept(const struct driver_class *c, const struct restore_targ
 int reflink_target_from_native(const struct driver_class *c, const struct native *n, const struct restore_target *t,
                                struct err *e);
 
+int reflink_group_domain(const struct driver_class *c, const struct volume *v, char ret[VOLUME_ID_MAX], struct err *e);
+int reflink_group(struct group_member *m, size_t n, struct err *e);
+
+/* ---- reflink-subvolume.c: btrfs ---- */
+
+/* The top directory of the subvolume that an open directory is in, and the path of the latter below it ("": itself).
+ * Quiet: -EPERM: this process may not remove subvolumes; -EXDEV: the top is not mounted here. */
+int subvolume_top(int dir, int *top, char below[VOLUME_NAME_MAX]);
+/* Takes a read-only snapshot of the subvolume into HIDDEN_DIR, which is open as `hidden`, and opens it. -ENOTSUP: it
+ * cannot be taken here, and nothing was made. */
+int subvolume_snapshot(int top, int hidden, const char *hidden_path, const char *alias, int *fd, struct err *e);
+/* Removes it, durably; it may be gone. */
+int subvolume_snapshot_remove(int hidden, const char *hidden_path, const char *alias, struct err *e);
+
 #endif

@@ -50,7 +50,7 @@ if [ -z "${POINTS:-}" ]; then
     POINTS=$({ grep -ohE 'crash_point\((d, )?"[a-z-]+"\)' daemon/*/*.c proc/*.c io/native/*.c | sed 's/.*"\(.*\)".*/\1/'
         sed -n '/points\[.*\] *=/,/};/p' io/native/tag.c | grep -oE '"[a-z-]+"' | tr -d '"'; } |
         grep -vE '^(records-(migrat|created|aside|log-aside|rebuilt|new|swapped)|(plugin|schedule|maintenance)-)' |
-        grep -vE '^(lvm|qemu|zfs)-' | sort -u |
+        grep -vE '^(lvm|qemu|zfs|subvolume)-' | sort -u |
         awk -v n=$SHARDS -v k="$SHARD" 'NR % n == k')
 fi
 for point in $POINTS; do

@@ -5,6 +5,8 @@
  * driver_writer write IMAGE STATUS buffered|direct|mmap BLOCKS   writes until it is killed
  * driver_writer status STATUS                                    number of the last write that has returned
  * driver_writer check COPY LOW HIGH                              whether COPY is the image at one point in time
+ * driver_writer pair A B STATUS sync|direct                     writes to two images in turn until it is killed
+ * driver_writer apart A B                                        how many writes B is behind A in copies of them
  *
  * Write number i goes to the block that a generator makes of i and begins when write i-1 has returned; every 64th is
  * followed by fdatasync (msync). A block holds its number and a checksum. In an image of one moment all of writes 1..M
@@ -148,6 +150,43 @@ static int check(const char *path, uint64_t low, uint64_t high)
     return 0;
 }
 
+/* The number to the first block of A, then of B, each durable before the next begins; another block of each in between
+ * keeps the file system busy. */
+static int run_pair(char *const image[2], const char *status_path, const char *mode)
+{
+    const int direct = strcmp(mode, "direct") == 0;
+    _Atomic uint64_t *status = map(status_path, sizeof *status, O_RDWR | O_CREAT);
+    uint64_t *buf = aligned_alloc(BLOCK, BLOCK);
+    int fd[2];
+    if (status == MAP_FAILED || !buf)
+        return failed(status_path);
+    memset(buf, 0, BLOCK);
+    for (int k = 0; k < 2; k++)
+        if ((fd[k] = open(image[k], O_RDWR | O_CLOEXEC | (direct ? O_DIRECT : 0))) < 0)
+            return failed(image[k]);
+    for (uint64_t i = 1;; i++) {
+        for (int k = 0; k < 2; k++) {
+            buf[0] = i;
+            if (pwrite(fd[k], buf, BLOCK, 0) != BLOCK ||
+                pwrite(fd[k], buf, BLOCK, (off_t)(1 + mix(i) % 1000) * BLOCK) != BLOCK || fdatasync(fd[k]) < 0)
+                return failed(image[k]);
+        }
+        atomic_store(status, i);
+    }
+}
+
+static int show_apart(char *const image[2])
+{
+    uint64_t n[2];
+    for (int k = 0; k < 2; k++) {
+        CLEANUP_CLOSE int fd = open(image[k], O_RDONLY | O_CLOEXEC);
+        if (fd < 0 || pread(fd, &n[k], sizeof n[k], 0) != (ssize_t)sizeof n[k])
+            return failed(image[k]);
+    }
+    printf("%" PRId64 "\n", (int64_t)(n[0] - n[1]));
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 6 && strcmp(argv[1], "write") == 0)
@@ -161,6 +200,10 @@ int main(int argc, char **argv)
         printf("%" PRIu64 "\n", atomic_load(s));
         return 0;
     }
-    fprintf(stderr, "usage: driver_writer write|check|status ...\n");
+    if (argc == 6 && strcmp(argv[1], "pair") == 0)
+        return run_pair(argv + 2, argv[4], argv[5]);
+    if (argc == 4 && strcmp(argv[1], "apart") == 0)
+        return show_apart(argv + 2);
+    fprintf(stderr, "usage: driver_writer write|check|status|pair|apart ...\n");
     return 2;
 }
