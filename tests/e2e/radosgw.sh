@@ -11,6 +11,16 @@ fi
 export S3_ENDPOINT=$endpoint S3_BUCKET=bucket S3_KEYS=$WORK/s3-keys
 . "$(dirname "$0")/../s3-work.sh"
 
+# ---- an index that is lost ----
+prefix=$(sed -n 's/^prefix = //p' "$WORK/conf/snapferry.ini")
+for key in $(s3_names "${prefix}x"); do s3_request DELETE "$endpoint/bucket/$key" >/dev/null; done
+rm -rf "$WORK/cache" "$XDG_CACHE_HOME"
+expect "without its index it is damaged" 15 'repo repair' -- far verify
+check "it is repaired from its packs" far repo repair --quiet
+expect "nothing is missing" 0 'no damage found' -- far verify
+check "a restore" far restore latest --as a@h:/v "$WORK/repaired.img" --quiet
+check "is what was backed up" cmp "$WORK/a" "$WORK/repaired.img"
+
 # ---- refusals ----
 section() { # NAME LINES...
     printf '[repository "%s"]\ntype = s3\nendpoint = %s\npassword-file = %s\n' "$1" "$endpoint" "$WORK/password"
