@@ -551,7 +551,8 @@ static void come_to_rest(bool cancel)
     }
     if (cfg_daemon(m.cfg[m.cfg_now])->slots == 0)
         m.cfg_now = 0;
-    for (unsigned i = 0; (left = what_is_left()).n; i++) {
+    /* A request in parts may have begun nothing yet. */
+    for (unsigned i = 0; (left = what_is_left()).n || requests_wait(&m.d); i++) {
         if (i == 600)
             violated(cancel ? "AO-19: cancel always ends" : "AO-41: everything ends", "%s", left.text);
         while (m.n_works)
