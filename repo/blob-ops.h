@@ -43,6 +43,7 @@ struct blobs_ops {
 
     void (*retain)(struct blobs *b, const char *mode, int64_t period_ns); /* NULL: no object lock */
     int (*extend)(struct blobs *b, const char *name, struct err *e);      /* likewise */
+    int (*takes_locks)(struct blobs *b, struct err *e);                   /* likewise */
 
     bool paced; /* the store keeps to blobs_limit() itself, while bytes move; else blob.c waits before */
 };

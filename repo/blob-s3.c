@@ -464,6 +464,52 @@ static int s3_extend(struct blobs *b, const char *name, struct err *e)
     return s3_succeeded(&q) ? 0 : s3_call_failed(&q, what, e);
 }
 
+struct lock_answer {
+    char text[1024];
+    size_t len;
+};
+
+static int restart_lock_answer(void *arg)
+{
+    ((struct lock_answer *)arg)->len = 0;
+    return 0;
+}
+
+/* The beginning says it. A service that does not know the question may answer another one. */
+static int sink_lock_answer(struct s3_exchange *x, const void *data, size_t len)
+{
+    struct lock_answer *a = x->arg;
+    const size_t n = len < sizeof a->text - 1 - a->len ? len : sizeof a->text - 1 - a->len;
+    memcpy(a->text + a->len, data, n);
+    a->len += n;
+    return 0;
+}
+
+/* GetObjectLockConfiguration. */
+static int s3_takes_locks(struct blobs *b, struct err *e)
+{
+    struct s3_store *s = store_of(b);
+    struct lock_answer a = {.len = 0};
+    char what[400];
+    snprintf(what, sizeof what, "read whether %s has object locks", s->base.location);
+    struct s3_call q = {.s = s, .method = "GET", .query = "object-lock=", .restart = restart_lock_answer};
+    q.x.sink = sink_lock_answer;
+    q.x.arg = &a;
+    const int rc = s3_call(&q, e);
+    if (rc < 0)
+        return rc;
+    if (q.x.status == 403 && !strcmp(q.error.code, "AccessDenied")) {
+        err_plain(e, ERR_PERMISSION, EACCES, "the key lacks the right s3:GetBucketObjectLockConfiguration");
+        return -EACCES;
+    }
+    if (q.x.status == 400 || q.x.status == 404 || q.x.status == 405 || q.x.status == 501)
+        return 0;
+    if (!s3_succeeded(&q))
+        return s3_call_failed(&q, what, e);
+    a.text[a.len] = '\0';
+    return strstr(a.text, "<ObjectLockEnabled>Enabled<") != NULL;
+}
+
 /* As any answer shows it. */
 static int s3_clock(struct blobs *b, int64_t *ns, struct err *e)
 {
@@ -494,6 +540,7 @@ static const struct blobs_ops s3_ops = {
     .writer_abort = s3_writer_abort,
     .retain = s3_retain,
     .extend = s3_extend,
+    .takes_locks = s3_takes_locks,
     .clock = s3_clock,
     .paced = true,
 };

@@ -186,6 +186,11 @@ bool blobs_have_locks(const struct blobs *b)
     return b->ops->extend != NULL;
 }
 
+int blobs_take_locks(struct blobs *b, struct err *e)
+{
+    return b->ops->takes_locks ? b->ops->takes_locks(b, e) : 0;
+}
+
 int blobs_extend(struct blobs *b, const char *name, struct err *e)
 {
     int rc = check_name(b, name, e);

@@ -90,6 +90,8 @@ int blobs_stopped(const struct blobs *b, struct err *e);
  */
 void blobs_retain(struct blobs *b, const char *mode, int64_t period_ns);
 bool blobs_have_locks(const struct blobs *b); /* whether the kind of store knows object lock */
+/* Whether this one does, as far as it can be asked: 1 or 0. -EACCES: the key may not ask. */
+int blobs_take_locks(struct blobs *b, struct err *e);
 /* Locks a blob for that period from now on, as if it were put now. -EOPNOTSUPP: stores without object lock.
  * Thread-safe. */
 int blobs_extend(struct blobs *b, const char *name, struct err *e);

@@ -577,6 +577,24 @@ static int round_run(struct copy *c, struct err *e)
     return rc == 0 ? mark_write(c, "complete", e) : rc;
 }
 
+/* What is put is locked from then on, as clients of the repository do, if the place has object locks. */
+static int retain_copied(struct copy *c, struct err *e)
+{
+    const struct repo_format *f = repo_format(c->repo);
+    struct err why = ERR_INIT;
+    if (!c->to || c->o->dry_run || !f->retention_mode[0] || !blobs_have_locks(c->to))
+        return 0;
+    const int rc = blobs_take_locks(c->to, &why);
+    if (rc > 0)
+        blobs_retain(c->to, f->retention_mode, f->retention_period_ns);
+    else if (rc == 0 || rc == -EACCES)
+        log_warning("what is copied to %s is not locked: %s", blobs_location(c->to),
+                    rc == 0 ? "its bucket has no object lock" : why.msg);
+    else
+        *e = why;
+    return rc > 0 || rc == -EACCES ? 0 : rc;
+}
+
 /* No lock is put where no copy may be. */
 static int lock_copy(struct copy *c, struct err *e)
 {
@@ -641,6 +659,8 @@ int repo_copy(struct repo *from, struct blobs *to, const struct copy_opts *o, st
     int rc = lock_copy(c, e);
     if (rc == 0)
         rc = remove_leftovers(c, e);
+    if (rc == 0)
+        rc = retain_copied(c, e);
     if (rc == 0)
         rc = rounds_run(c, e);
     if (rc == 0 && ret->changed.n)

@@ -25,6 +25,7 @@ endpoint=http://127.0.0.1:$port http=$endpoint/b
 server() { curl "$endpoint/$1"; }
 section main 'prefix = nas/' >"$C/conf.d/main.ini"
 section saved 'prefix = saved/' >"$C/conf.d/saved.ini"
+section asked 'prefix = asked/' >"$C/conf.d/asked.ini"
 r() { "$SF" --config-dir "$C" -r "$@"; }
 keys() { curl "$http?list-type=2&prefix=nas/" | grep -o '<Key>[^<]*' | sed 's/<Key>//'; }
 snapshots() { r "$@" snapshot list --all --json | jq -c '[.snapshots[].source.path] | sort'; }
@@ -38,16 +39,24 @@ random_file "$WORK/a" 3000000 1
 random_file "$WORK/b" 2000000 2
 expect "a bucket without versions has no past" 2 'has no versions' -- r main --at 1s snapshot list
 server _versions/Enabled >"$WORK/out"
-"$SF" --config-dir "$C" -r "$WORK/new" --password-file "$WORK/password" repo sync-to main --quiet
+# A copy is put with locks from the start, where the bucket has them, and it can be asked for.
+copy_to() { "$SF" --config-dir "$C" -r "$WORK/new" --password-file "$WORK/password" repo sync-to "$1"; }
+removal() { # PREFIX PATTERN: how the attempt to remove versions of such keys is answered
+    local key id
+    curl "$http?versions&prefix=$1" | grep -o '<Version>.*' | sed 's/<Version>/\n/g' |
+        sed -n 's,^<Key>\([^<]*\)</Key><VersionId>\([^<]*\)<.*,\1 \2,p' | grep -E "^$1$2" |
+        while read -r key id; do
+            curl -o "$WORK/answer" -w '%{http_code}\n' -X DELETE "$http/$key?versionId=$id"
+        done | sort -u | xargs
+}
+server _refuse/object-lock >"$WORK/out"
+expect "who may not ask is told that the copy has no locks" 0 'not locked: .*s3:GetBucketObjectLockConfiguration' -- \
+    copy_to asked
+server _refuse/ >"$WORK/out"
+same "it has none" "$(removal asked/ '[pqx]')" 204
+check "a copy that is the repository from now on" copy_to main
+same "all that it consists of is locked" "$(removal nas/ '([pqx]|kopia\.(repository|blobcfg))')" 403
 rm -r "$WORK/new"
-# A copy is put without locks; full maintenance extends those of all that is older than a minute. Here it is put again,
-# with locks, and the lifecycle rule removes what was before.
-for key in $(keys | grep -E '^nas/([pqx]|kopia\.(repository|blobcfg))'); do
-    curl -o "$WORK/blob" "$http/$key"
-    put "$WORK/blob" "$key" -H 'x-amz-object-lock-mode: COMPLIANCE' \
-        -H "x-amz-object-lock-retain-until-date: $(date -u -d '+10 days' +%FT%TZ)"
-done
-check "what is locked replaces what was not" [ "$(server _expire)" -gt 3 ]
 later
 BEFORE=$(date -u +%FT%TZ)
 later

@@ -17,7 +17,8 @@ GET /_set/NAME/VALUE  skew: seconds of the clock; lag: 1: lists do not know what
 GET /_hide/TEXT       lists leave out the keys that contain TEXT; without TEXT: none
 GET /_lock            the object lock that the last put asked for: a number of seconds from now, and the mode
 GET /_extended        how many objects had their lock extended since the last question; /_until: the last one, as /_lock
-GET /_refuse/TEXT     locks of keys that contain TEXT cannot be extended; without TEXT: all can
+GET /_refuse/TEXT     locks of keys that contain TEXT cannot be extended; without TEXT: all can; object-lock:
+                      whether there are locks is not told
 GET /_requests        how many requests there were, and sets the numbers to 0; /_count: leaves them
 GET /_puts            how many packs were put at once at most, since the last question
 GET /_packs           how many of them have read from packs of data
@@ -337,6 +338,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if len(parts) < 3 or not parts[2]:
             if "versioning" in q:
                 return self.versioning()
+            if "object-lock" in q:
+                return self.object_lock()
             return self.list_versions(q) if "versions" in q else self.list(q)
         if "versionId" in q:
             return self.one_version(parts[2], q["versionId"], kind)
@@ -433,6 +436,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
         status = f"<Status>{objects.state}</Status>" if isinstance(objects, Versions) else ""
         self.answer(200, f"<VersioningConfiguration xmlns='http://s3.amazonaws.com/doc/2006-03-01/'>{status}"
                          "</VersioningConfiguration>".encode())
+
+    def object_lock(self):
+        if state["refused"] == "object-lock":
+            return self.error(403, "AccessDenied")
+        if not isinstance(objects, Versions):
+            return self.error(404, "ObjectLockConfigurationNotFoundError")
+        return self.answer(200, b"<ObjectLockConfiguration xmlns='http://s3.amazonaws.com/doc/2006-03-01/'>"
+                                b"<ObjectLockEnabled>Enabled</ObjectLockEnabled></ObjectLockConfiguration>")
 
     def list_versions(self, q):
         """Of each key the newest first, and all keys in order; without versions each object is its version "null"."""
