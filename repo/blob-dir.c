@@ -716,7 +716,30 @@ static void dir_free(struct blobs *b)
     free(d);
 }
 
+static int load_shards(struct dir_store *d, struct err *e);
+
+static int dir_check_layout(struct blobs *b, struct err *e)
+{
+    const struct dir_store *d = store_of(b);
+    struct dir_store now = {.base.location = b->location, .root = d->root};
+    struct err why = ERR_INIT;
+    int rc = load_shards(&now, &why);
+    if (rc < 0) {
+        *e = why;
+        err_wrap(e, "changed while it was in use");
+    } else if (!shards_same(d->shards, now.shards)) {
+        rc = err_set(e, ERR_DAMAGE, EBADMSG,
+                     "the file %s/" SHARDS_FILE " was changed while it was in use: others look for its blobs in other "
+                     "directories",
+                     b->location);
+        err_hint(e, "restore that file as it was; what was stored is found again then");
+    }
+    shards_free(now.shards);
+    return rc;
+}
+
 static const struct blobs_ops dir_ops = {
+    .check_layout = dir_check_layout,
     .free = dir_free,
     .read = dir_read,
     .open_file = dir_open_file,

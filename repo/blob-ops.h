@@ -25,6 +25,9 @@ struct blobs_ops {
     /* As blobs_is_listed(). NULL: lists are exact. */
     int (*is_listed)(struct blobs *b, const char *name, int64_t mtime_ns, struct err *e);
 
+    /* As blobs_check_layout(). NULL: there is none. */
+    int (*check_layout)(struct blobs *b, struct err *e);
+
     /* NULL: a write leaves nothing behind. */
     int (*leftovers)(struct blobs *b, blob_list_fn *fn, void *arg, bool dry_run, struct blob_leftovers *ret,
                      struct err *e);

@@ -131,6 +131,11 @@ bool blobs_layout_is_guessed(const struct blobs *b)
     return b->guessed;
 }
 
+int blobs_check_layout(struct blobs *b, struct err *e)
+{
+    return b->ops->check_layout ? b->ops->check_layout(b, e) : 0;
+}
+
 bool blobs_are_files(const struct blobs *b)
 {
     return b->ops->open_file != NULL;

@@ -109,6 +109,9 @@ bool blobs_are_files(const struct blobs *b);
 /* A directory that was opened without a .shards: it may be one that another process is making just now, with another
  * layout than the one that was assumed. */
 bool blobs_layout_is_guessed(const struct blobs *b);
+/* Whether who opens the store now finds its blobs where this process does. ERR_DAMAGE: what defines that was changed
+ * or lost since it was opened. */
+int blobs_check_layout(struct blobs *b, struct err *e);
 /* A whole blob of at most `max` bytes into malloc()ed memory (followed by a NUL). */
 int blobs_get(struct blobs *b, const char *name, size_t max, uint8_t **ret, size_t *len, struct err *e);
 int blobs_stat(struct blobs *b, const char *name, struct blob_info *ret, struct err *e);

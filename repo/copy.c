@@ -663,6 +663,8 @@ int repo_copy(struct repo *from, struct blobs *to, const struct copy_opts *o, st
         rc = retain_copied(c, e);
     if (rc == 0)
         rc = rounds_run(c, e);
+    if (rc == 0 && to && !o->dry_run)
+        rc = blobs_check_layout(to, e);
     if (rc == 0 && ret->changed.n)
         rc = changed_there(c, e);
     copy_lock_free(c->lock);

@@ -44,6 +44,21 @@ void shards_free(struct shards *s)
     free(s);
 }
 
+static bool shape_same(const struct shape *a, const struct shape *b)
+{
+    return a->n == b->n && (!a->n || memcmp(a->lengths, b->lengths, a->n * sizeof *a->lengths) == 0);
+}
+
+bool shards_same(const struct shards *a, const struct shards *b)
+{
+    bool same =
+        a->max_unsharded == b->max_unsharded && shape_same(&a->def, &b->def) && a->n_overrides == b->n_overrides;
+    for (size_t i = 0; same && i < a->n_overrides; i++)
+        same = !strcmp(a->overrides[i].prefix, b->overrides[i].prefix) &&
+               shape_same(&a->overrides[i].shape, &b->overrides[i].shape);
+    return same;
+}
+
 static int shards_malformed(struct err *e, const char *what)
 {
     err_set(e, ERR_DAMAGE, EBADMSG, "not a document of shard lengths (%s)", what);

@@ -5,6 +5,7 @@
 
 #include "base/err.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #define SHARDS_FILE ".shards"
@@ -22,6 +23,9 @@ static inline void shards_freep(struct shards **s)
 {
     shards_free(*s);
 }
+
+/* Whether each blob has the same path. */
+bool shards_same(const struct shards *a, const struct shards *b);
 
 /* The document with its newline, malloc()ed, NULL if there is no memory (only for shapes of shards_make()). */
 char *shards_document(const struct shards *s);

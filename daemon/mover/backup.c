@@ -421,6 +421,8 @@ static int commit_complete(struct run *x, struct err *e)
     crash_point("before-final-flush");
     rc = point_flush(x, e);
     crash_point("after-final-flush");
+    if (rc == 0)
+        rc = blobs_check_layout(repo_blobs(x->repo), e);
     if (rc < 0)
         return rc;
     memcpy(x->ret->manifest_id, id, sizeof id);

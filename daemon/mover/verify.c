@@ -892,6 +892,8 @@ int verify_run(struct repo *r, char (*ids)[33], size_t n, const struct verify_op
     int rc = verify_open(v, memory, e);
     if (rc >= 0)
         rc = verify_all(v, &c, e);
+    if (rc >= 0)
+        rc = blobs_check_layout(repo_blobs(r), e); /* or nobody else finds what was read */
     rc = hint_memory(v, memory, rc, e);
     if (v->fetcher)
         fill_stages(v);
