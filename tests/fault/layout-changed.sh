@@ -36,7 +36,8 @@ run() { # HOW COUNTER COMMAND...: its message goes to $WORK/out, its exit code t
 }
 # ends NAME CODE: as it should, 0 or not.
 ends() {
-    if [ "$((rc != 0))" = "$2" ]; then pass "$1: exit code $rc"; else fail "$1" "exited with $rc" "$(cat "$WORK/out")"; fi
+    [ "$((rc != 0))" = "$2" ] || { fail "$1" "exited with $rc" "$(cat "$WORK/out")"; return; }
+    pass "$1: exit code $rc"
 }
 i=1
 for how in changed malformed removed a-link a-fifo unchanged; do
