@@ -22,6 +22,11 @@ check "and was read" eval 'grep -qE "lvm\.ini:[0-9]+: error: |cow-size +25 " "$W
 mkdir -p "$WORK/s3/conf.d"
 cp examples/snapferry.ini "$WORK/s3/" && cp examples/s3.ini "$WORK/s3/conf.d/"
 "$SNAPFERRY" check-config --config-dir "$WORK/s3" >"$WORK/out" 2>&1
+mkdir "$WORK/plain"
+printf '[daemon]\nnode-name = n\n' >"$WORK/plain/snapferry.ini"
+expect "check-config prints the policy" 0 'node-name' -- "$SNAPFERRY" check-config --config-dir "$WORK/plain"
+same "with --quiet nothing, where all is well" \
+    "$("$SNAPFERRY" check-config --config-dir "$WORK/plain" --quiet 2>&1 | grep -v 'unknown user snapferry-mover')" ""
 same "the example of S3 has no errors" "$(grep ' error: ' "$WORK/out")" ""
 check "but its file of keys is missed" grep -q 's3.ini:[0-9]*: warning: .*s3-keys' "$WORK/out"
 mkdir -p "$WORK/zfs/conf.d"

@@ -10,6 +10,15 @@ same "it has only options that mean the same for all verbs" \
     "$("$SNAPFERRY" --help | grep -E -- 'depends on the verb|--differential')" ""
 check "what a verb has for itself stands before what all have" bash -c '"$0" restore --help |
     sed "/^general options:/q" | grep -q -- "--differential"' "$SNAPFERRY"
+# twice: options of the help on standard input that stand twice in one part of it; words that are two verbs have two.
+twice() { awk '/^usage: / { delete n } match($0, /^  (-[a-zA-Z], )?--[a-z-]+/) { o = substr($0, RSTART, RLENGTH);
+    gsub(/ /, "", o); if (n[o]++) print o }'; }
+same "an option stands in the help once" "$("$SNAPFERRY" --help | twice)" ""
+for verb in delete "native list" "native prune" "backup" restore verify status "snapshot expire" operations backups \
+    cancel maintenance copy retry forget "repo create" "repo change-password" check-config; do
+    # shellcheck disable=SC2086
+    same "and in that of $verb" "$("$SNAPFERRY" $verb --help | twice)" ""
+done
 expect "help of a verb" 0 'Restore the volume' -- "$SNAPFERRY" restore --help
 same "help VERB is VERB --help" "$("$SNAPFERRY" help restore)" "$("$SNAPFERRY" restore --help)"
 same "of two words, too" "$("$SNAPFERRY" help native list)" "$("$SNAPFERRY" native list --help)"

@@ -94,7 +94,21 @@ daemon_stop
 starts "the next daemon"
 becomes "also at the start" '^error job "lost" backs up nothing' config_warnings 2
 rm "$CONF/conf.d/60-lv.ini" "$CONF/conf.d/61-job.ini"
-check "without both" ask reload --wait --quiet
+# Its name stands in a message once.
+mkdir "$WORK/xfs/dir"
+mount -t tmpfs -o size=1M none "$WORK/xfs/dir"
+at_exit "umount '$WORK/xfs/dir'"
+config_add 62-dir "[storage-class \"nowhere\"]
+driver = reflink
+match = $WORK/xfs/dir/*.img"
+truncate -s 64K "$WORK/xfs/dir/x.img"
+expect "a class whose file system has no reflinks" 2 'storage class "nowhere": files in' -- ask reload --wait --quiet
+same "a message has the name of its class once" \
+    "$({ problems; ask volumes --wide; ask reload --wait; ask check-config; } 2>&1 |
+        grep -E 'storage class "([^"]*)":? .*storage class "\1"')" ""
+rm "$CONF/conf.d/62-dir.ini"
+umount "$WORK/xfs/dir"
+check "without all of them" ask reload --wait --quiet
 fine "all is well"
 check "no warning is counted" until_true 20 eval '[ "$(metric config_warnings)" = 0 ]'
 

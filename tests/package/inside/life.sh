@@ -244,6 +244,7 @@ same "remove without a daemon" $? 0
 wait
 check "the mover is gone" test ! -d "/proc/$PID"
 check "native snapshots are listed from the records" grep -q "$alias" $LIST
+check "without codes of colours" eval '! grep -q "$(printf "\033")" "$LIST" "$WORK/out"'
 
 # ---- damaged records ----
 check "installed again" install_deb "$V1"
