@@ -460,15 +460,6 @@ static int node_delete(struct qmp *q, const struct qemu_state *s, const char *no
     return qemu_node_find(s, node) ? call(q, "blockdev-del", json_pack("{s:s}", "node-name", node), e) : 0;
 }
 
-/* One that was not removed at once: the filter, which may be below it, gives the drive to nobody else meanwhile. */
-static int passing_end(struct qmp *q, const struct qemu_state *s, const struct qemu_name *n, const char *passing,
-                       struct err *e)
-{
-    if (!qemu_node_find(s, passing))
-        return 0;
-    return call(q, "blockdev-reopen", json_pack("{s:[o]}", "options", passing_over(passing, n->node)), e);
-}
-
 /* Puts the drive back under its device. */
 static int filter_remove(struct qmp *q, const struct qemu_state *s, const struct qemu_name *n, const char *filter,
                          struct err *e)
@@ -478,6 +469,19 @@ static int filter_remove(struct qmp *q, const struct qemu_state *s, const struct
         if (strcmp(s->device[i].root, filter) == 0)
             rc = device_set(q, &s->device[i], n->node, e);
     return rc < 0 ? rc : node_delete(q, s, filter, e);
+}
+
+/* One that was not removed at once. If the filter is below it, QEMU refuses to give the drive to the device as long as
+ * that has a parent. */
+static int passing_end(struct qmp *q, const struct qemu_state *s, const struct qemu_name *n, const char *passing,
+                       struct err *e)
+{
+    struct err why = ERR_INIT;
+    int rc = filter_remove(q, s, n, passing, &why);
+    if (rc == 0)
+        return 0;
+    rc = call(q, "blockdev-reopen", json_pack("{s:[o]}", "options", passing_over(passing, n->node)), e);
+    return rc < 0 ? rc : filter_remove(q, s, n, passing, e);
 }
 
 static int descriptors_close(struct qmp *q, const char *alias, struct err *e)
@@ -546,8 +550,6 @@ int qemu_unmake(const struct driver_class *c, struct qmp *q, const struct qemu_n
     if (rc == 0)
         rc = passing_end(q, &s, n, name, e);
     crash_point("qemu-passing-ended");
-    if (rc == 0)
-        rc = filter_remove(q, &s, n, name, e);
     qemu_node_name(alias, 'c', name);
     if (rc == 0)
         rc = filter_remove(q, &s, n, name, e);

@@ -265,9 +265,9 @@ int reflink_group_domain(const struct driver_class *c, const struct volume *v, c
     struct fs_info fs;
     (void)c;
     ret[0] = '\0';
-    int rc = places_open(&p, v->name, true, e);
-    if (rc == 0)
-        rc = fs_info_fd(p.dir, v->name, &fs, e);
+    int rc = places_open(&p, v->name, false, e);
+    if (rc == 0 || rc == -ENOENT) /* without HIDDEN_DIR */
+        rc = p.dir < 0 ? rc : fs_info_fd(p.dir, v->name, &fs, e);
     if (rc == 0 && fs.subvol && subvolume_top(p.dir, &top, below) == 0)
         snprintf(ret, VOLUME_ID_MAX, "btrfs:%s:%" PRIx64, fs.pool, fs.subvol);
     return rc;

@@ -87,6 +87,16 @@ same "the others are taken without it, with what changed since the group before"
 for s in "$blocker" "${base[@]}" "${now[0]}" "${now[2]}"; do ended "$s"; call remove "$s" >/dev/null; done
 same "nothing is left of it" "$(vm_ours db)$(call list)" ""
 
+# ---- a QEMU that refuses ----
+python3 tests/tools/qmp-proxy.py "$WORK/vm/refuses.qmp" "$WORK/vm/db.qmp" blockdev-reopen &
+at_exit "kill $!"
+until_true 20 test -S "$WORK/vm/refuses.qmp"
+R=qemu://$WORK/vm/refuses.qmp
+expect "if QEMU refuses they can be taken one after the other, with its reason" 0 \
+    '^apart: .*blockdev-reopen: not here' \
+    -- call group "$R/vda" "$(uuid)" "$R/vdb" "$(uuid)"
+same "and nothing is left of the attempt" "$(vm_ours db) $(roots)" " vda vdb vdc"
+
 # ---- a kill at each step, again with the same names as after a restart of the daemon, or swept ----
 left=""
 for point in filter-made passing:2 group-inserted passing-removed:2 exported; do
