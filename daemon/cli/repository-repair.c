@@ -89,10 +89,10 @@ static void print_result(const struct options *o, const struct repair_result *r)
         printf("MISSING           %llu contents whose index was damaged, and whose packs are missing\n",
                (unsigned long long)r->missing);
     if (r->unreadable)
-        printf("Local indexes     %llu packs have damaged ones; the index has contents of these packs\n",
+        printf("Local indexes     those of %llu packs cannot be read; the index has contents of these packs\n",
                (unsigned long long)r->unreadable);
     if (r->unknown)
-        printf("UNKNOWN           %llu packs have damaged local indexes, and no index has their contents\n",
+        printf("UNKNOWN           %llu packs have local indexes that cannot be read, and no index has their contents\n",
                (unsigned long long)r->unknown);
     if (o->dry_run)
         puts("Nothing was changed.");

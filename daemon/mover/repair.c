@@ -235,7 +235,7 @@ static int outcome(const struct repair *m, struct err *e)
     }
     if (!res->unknown)
         return 0;
-    err_plain(e, ERR_DAMAGE, EBADMSG, "what is in %llu packs is not known: their local indexes are damaged",
+    err_plain(e, ERR_DAMAGE, EBADMSG, "what is in %llu packs is not known: their local indexes cannot be read",
               (unsigned long long)res->unknown);
     return err_hint(e, "`verify` shows which snapshots lack something; see snapferry-recovery(7)");
 }
