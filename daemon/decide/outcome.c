@@ -121,6 +121,13 @@ static bool is_refusal(const struct err *e)
     }
 }
 
+/* The outcome of a backup is owed until it is recorded: what forbids it may be mended, and until then is a problem of
+ * the repository. Damage is one at once, when its operation has failed. */
+static bool is_owed(const struct operation *op, const struct err *e)
+{
+    return op->records.n && e->cls != ERR_USAGE && e->cls != ERR_FORMAT && e->cls != ERR_DAMAGE;
+}
+
 void operation_attempt_failed(struct decide *d, struct operation *op, const char *stage, const struct err *e,
                               bool transient)
 {
@@ -140,7 +147,7 @@ void operation_attempt_failed(struct decide *d, struct operation *op, const char
     operation_error(d, op, stage, e);
     if (op->attempts.n < ATTEMPTS_KEPT)
         operation_attempt_add(op);
-    if (!transient || is_refusal(e) || attempt >= policy->retries) {
+    if (!is_owed(op, e) && (!transient || is_refusal(e) || attempt >= policy->retries)) {
         operation_fail(d, op, stage, e);
         return;
     }

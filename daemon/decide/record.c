@@ -101,13 +101,19 @@ static int add_repository(const struct operation *op, void *arg)
     return 0;
 }
 
+/* One that fails by itself may do so because of what it has to record. */
+static bool fails_by_itself(const struct operation *op)
+{
+    return op->state == OP_RETRYING && op->error.code != ERR_NO_REPO;
+}
+
 static bool recorder_extend(struct decide *d, const char *id, const struct backup *b)
 {
     CLEANUP(operation_clear) struct operation op = ROW_INIT;
     const struct operation *there = id[0] ? operation_peek(d->records, id) : NULL;
     if (!there || (there->state != OP_QUEUED && there->state != OP_RETRYING) || there->cancel || busy(d, id) ||
-        has_mover(d, id) || there->records.n >= BACKUPS_MAX || there->size + b->volume_ids.n > VOLUMES_MAX ||
-        operation_read(d, id, &op) < 0)
+        has_mover(d, id) || fails_by_itself(there) || there->records.n >= BACKUPS_MAX ||
+        there->size + b->volume_ids.n > VOLUMES_MAX || operation_read(d, id, &op) < 0)
         return false;
     for (unsigned i = 0; i < op.records.n; i++)
         if (!strcmp(op.records.v[i], b->id))
