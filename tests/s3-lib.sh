@@ -27,9 +27,10 @@ swift_service() { # NAME [CERTIFICATE KEY]
 # Ceph's object store with a monitor and a store in memory, of which tests/deps.sh fetches the programs; the user and
 # the bucket are as swift_service() has them. A cluster of one needs no manager: nobody asks for its statistics.
 radosgw_service() { # NAME; false: the programs are not there
-    local w=$WORK/$1 root=${BUILD:-build}/ceph lib mon i
+    local w=$WORK/$1 root=${BUILD:-build}/ceph lib libs mon i
     [ -x "$root/usr/bin/radosgw" ] || return 1
     lib=$(echo "$(realpath "$root")"/usr/lib/*-linux-gnu)
+    libs=$lib:$lib/ceph:$(echo "$(realpath "$root")"/lib/*-linux-gnu)
     mkdir -p "$w/mon" "$w/osd" "$w/run"
     read -r mon port < <(/usr/bin/python3 -c 'import socket
 s = [socket.socket(), socket.socket()]
@@ -71,26 +72,29 @@ rgw_data = $w/rgw
 rgw_frontends = beast endpoint=127.0.0.1:$port
 rgw_dns_name = localhost
 END
-    run() { LD_LIBRARY_PATH=$lib:$lib/ceph "$root/usr/bin/$1" -c "$w/ceph.conf" "${@:2}" >>"$w/out" 2>&1; }
+    ours() { LD_LIBRARY_PATH=$libs "$root/usr/bin/$1" "${@:2}" >>"$w/out" 2>&1; }
+    run() { ours "$1" -c "$w/ceph.conf" "${@:2}"; }
     serve() {
-        LD_LIBRARY_PATH=$lib:$lib/ceph "$root/usr/bin/$1" -c "$w/ceph.conf" "${@:2}" -f >>"$w/out" 2>&1 &
+        LD_LIBRARY_PATH=$libs "$root/usr/bin/$1" -c "$w/ceph.conf" "${@:2}" -f >>"$w/out" 2>&1 &
         disown $!
         at_exit "kill -KILL $!"
     }
-    key() { LD_LIBRARY_PATH=$lib "$root/usr/bin/ceph-authtool" "$w/keyring" --gen-key -n "$@" >>"$w/out"; }
-    LD_LIBRARY_PATH=$lib "$root/usr/bin/ceph-authtool" --create-keyring "$w/keyring" >>"$w/out"
-    key mon. --cap mon 'allow *'
-    key osd.0 --cap mon 'allow profile osd' --cap osd 'allow *'
-    key client.rgw.a --cap mon 'allow rw' --cap osd 'allow rwx'
-    LD_LIBRARY_PATH=$lib "$root/usr/bin/monmaptool" --create --fsid "$(sed -n 's/^fsid = //p' "$w/ceph.conf")" \
-        --addv a "[v2:127.0.0.1:$mon]" "$w/monmap" >>"$w/out"
-    run osdmaptool --createsimple 1 "$w/osdmap"
-    run ceph-mon -i a --mkfs --monmap "$w/monmap" --osdmap "$w/osdmap"
-    serve ceph-mon -i a
-    run ceph-osd -i 0 --mkfs --osd-uuid "$(cat /proc/sys/kernel/random/uuid)"
-    serve ceph-osd -i 0
-    run radosgw-admin -n client.rgw.a user create --uid=t --display-name=t --access-key=test:tester --secret-key=testing
-    serve radosgw -n client.rgw.a
+    key() { ours ceph-authtool "$w/keyring" --gen-key -n "$@"; }
+    ours ceph-authtool --create-keyring "$w/keyring" &&
+        key mon. --cap mon 'allow *' &&
+        key osd.0 --cap mon 'allow profile osd' --cap osd 'allow *' &&
+        key client.rgw.a --cap mon 'allow rw' --cap osd 'allow rwx' &&
+        ours monmaptool --create --fsid "$(sed -n 's/^fsid = //p' "$w/ceph.conf")" \
+            --addv a "[v2:127.0.0.1:$mon]" "$w/monmap" &&
+        run osdmaptool --createsimple 1 "$w/osdmap" &&
+        run ceph-mon -i a --mkfs --monmap "$w/monmap" --osdmap "$w/osdmap" &&
+        serve ceph-mon -i a &&
+        run ceph-osd -i 0 --mkfs --osd-uuid "$(cat /proc/sys/kernel/random/uuid)" &&
+        serve ceph-osd -i 0 &&
+        run radosgw-admin -n client.rgw.a user create --uid=t --display-name=t --access-key=test:tester \
+            --secret-key=testing &&
+        serve radosgw -n client.rgw.a ||
+        { fail "radosgw starts" "$(tail -n 5 "$w"/out "$w"/*.log)"; finish; }
     endpoint=http://127.0.0.1:$port
     for i in $(seq $((100 * ${PATIENCE:-1}))); do
         curl -s -o /dev/null --noproxy '*' "$endpoint/" && break
