@@ -4,9 +4,12 @@
  *
  *   manifests REPOSITORY PASSWORD-FILE list TYPE          one {"id","labels","data"} per line
  *   manifests REPOSITORY PASSWORD-FILE add                adds {"labels","data"} of each line of standard input
+ *   manifests REPOSITORY PASSWORD-FILE put                the same with {"id"}, in place of one that has it
  *   manifests REPOSITORY PASSWORD-FILE remove ID...
  */
 #include "base/cleanup.h"
+#include "base/time.h"
+#include "repo/compress.h"
 #include "repo/manifest.h"
 #include "repo/repo.h"
 
@@ -39,6 +42,26 @@ static int add_lines(struct manifest_batch *b, struct err *e)
     return rc;
 }
 
+/* What the batch never does: a manifest under an id that there was before. The later one counts. */
+static int put_lines(struct session *s, struct put_scratch *p, struct err *e)
+{
+    char *line = NULL, now[TIME_TEXT];
+    size_t cap = 0, len;
+    json_t *doc CLEANUP(json_decrefp) = json_pack("{s:[]}", "entries");
+    CLEANUP_FREE uint8_t *gz = NULL;
+    struct content_id id;
+    while (getline(&line, &cap, stdin) > 0) {
+        json_t *v = json_loads(line, JSON_DECODE_ANY, NULL);
+        json_object_set_new(v, "modified", json_string(time_text(now_ns(), now)));
+        json_array_append_new(json_object_get(doc, "entries"), v);
+    }
+    free(line);
+    CLEANUP_FREE char *text = json_go_text(doc, true, &len);
+    const int64_t n = text ? gzip_compress(text, len, &gz, e) : err_nomem(e);
+    return n < 0 ? (int)n : session_put_bytes(s, p, MANIFEST_PREFIX, gz, (size_t)n, 0, &id, e);
+}
+
+/* NULL: what standard input has, under the ids that it has. */
 static int commit(struct repo *r, struct manifest_batch *b, struct err *e)
 {
     CLEANUP(session_freep) struct session *s = NULL;
@@ -47,7 +70,7 @@ static int commit(struct repo *r, struct manifest_batch *b, struct err *e)
     if (rc == 0)
         rc = put_scratch_new(&p, r, 0, 64u << 20, e);
     if (rc == 0)
-        rc = manifest_batch_put(b, s, p, e);
+        rc = b ? manifest_batch_put(b, s, p, e) : put_lines(s, p, e);
     return rc == 0 ? session_flush(s, e) : rc;
 }
 
@@ -56,6 +79,8 @@ static int run(struct repo *r, int argc, char **argv, struct err *e)
     CLEANUP(manifest_batch_freep) struct manifest_batch *b = NULL;
     if (!strcmp(argv[0], "list") && argc == 2)
         return manifests_each(r, argv[1], print, NULL, e);
+    if (!strcmp(argv[0], "put") && argc == 1)
+        return commit(r, NULL, e);
     int rc = manifest_batch_new(&b, e);
     if (rc == 0 && !strcmp(argv[0], "add"))
         rc = add_lines(b, e);
