@@ -75,8 +75,8 @@ same "the key of the new password is kept" "$(found "$DPID")" "1 kept"
 cp "$WORK/old-password" "$WORK/password"
 A=$(submit "$V/1.img")
 same "with the old password the next one fails" "$(wait_state "$A" Failed 60)" Failed
-cp "$WORK/new-password" "$WORK/password"
 same "and nothing is kept for another one" "$(found "$DPID")" ""
+cp "$WORK/new-password" "$WORK/password"
 stops "SIGTERM ends the daemon in order"
 explain_failure
 finish

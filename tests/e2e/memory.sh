@@ -107,7 +107,7 @@ within "opened cold" 96 0 -r "$R" snapshot list
 within "opened warm" 96 0 -r "$R" snapshot list
 check "opening it warm takes $(jq .seconds "$WORK/peak") s, less than 3" jq -e '.seconds < 3' "$WORK/peak"
 within "backup beside ten million contents, 96 MiB" 96 0 -r "$R" backup "$WORK/random" --as t@h:/r --memory 96M
-MAPPED=10
+MAPPED=12
 within "backup beside ten million contents, 8 MiB of index pages" 96 0 -r "$R" backup "$WORK/random" --as t@h:/r2 \
     --memory 96M --index-memory 8MiB
 MAPPED=66
