@@ -175,7 +175,7 @@ whole "... after that, too"
 restored "and"
 
 # Killed at each step: no worse than before, and the next run completes it.
-for at in repair-epoch repair-marked repair-written repair-stand-in:2 repair-aside:2; do
+for at in repair-epoch repair-marked repair-written repair-published repair-stand-in:2 repair-aside:2; do
     again
     rm -rf "$R"/xe* "$R"/x/s[023]_ "$R"/x/n[012347]_
     for f in "$R"/x/s1_/* "$R"/x/n5_/* "$R"/x/n6_/*; do flip "$f"; done
@@ -186,6 +186,19 @@ for at in repair-epoch repair-marked repair-written repair-stand-in:2 repair-asi
     whole "killed at $at"
 done
 restored "killed"
+
+# A marker of an epoch that never was: one index blob for each before it is not what helps.
+again
+printf epoch-marker >"$R/xe2000000000.f"
+opener
+n=$(find "$R" -type f | wc -l)
+expect "a marker of an epoch that never was: nothing is made up" 15 'epochs before epoch 2000000000 have no index blobs' \
+    -- repair
+expect "what to do is told" 15 'xe2000000000 that no client has written' -- repair --quiet
+same "nothing was written" "$(find "$R" -type f | wc -l)" "$n"
+rm "$R/xe2000000000.f"
+check "without it, it is repaired" repair --quiet
+whole "and"
 
 # A pack whose local index is damaged is named; what it had is not known, all else is found.
 again
