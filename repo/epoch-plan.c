@@ -233,9 +233,9 @@ void epoch_listing_clear(struct epoch_listing *l)
 
 /* ---- decisions ---- */
 
-int64_t epoch_missing(const struct epoch_listing *l, struct err *e)
+int64_t epoch_missing(const struct epoch_listing *l, int64_t from, struct err *e)
 {
-    for (int64_t epoch = l->first; epoch < l->write_epoch; epoch++) {
+    for (int64_t epoch = from > l->first ? from : l->first; epoch < l->write_epoch; epoch++) {
         CLEANUP_FREE struct blob_info *have = NULL;
         size_t n = 0;
         if (epoch_with_blobs(l, epoch) != epoch)

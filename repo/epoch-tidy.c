@@ -65,7 +65,7 @@ static int list_index(struct repo *r, struct epoch_listing *ret, struct err *e)
 /* A listing in which every epoch has index blobs. */
 static int check_epochs(const struct epoch_listing *l, struct err *e)
 {
-    const int64_t epoch = epoch_missing(l, e);
+    const int64_t epoch = epoch_missing(l, 0, e);
     if (epoch < 0)
         return epoch == -1 ? 0 : (int)epoch;
     err_set(e, ERR_DAMAGE, EBADMSG,

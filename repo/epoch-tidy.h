@@ -26,9 +26,10 @@ int epoch_listing_make(struct epoch_listing *ret, struct blob_info *b, size_t n,
 void epoch_listing_clear(struct epoch_listing *l);
 
 /* The decisions. Pure. Lists of blobs are malloc()ed; 0 blobs: nothing to do. */
-/* The first epoch before the write epoch of which no index blobs are left: its number, -1 if there is none. An epoch
- * that has none does not advance (section 9.5), and what is deleted is in a compacted set: blobs were lost. */
-int64_t epoch_missing(const struct epoch_listing *l, struct err *e);
+/* The first epoch, from `from` on and before the write epoch, of which no index blobs are left: its number, -1 if there
+ * is none. An epoch that has none does not advance (section 9.5), and what is deleted is in a compacted set: blobs were
+ * lost. */
+int64_t epoch_missing(const struct epoch_listing *l, int64_t from, struct err *e);
 bool epoch_advance_due(const struct epoch_listing *l, const struct epoch_params *p);
 /* The first settled epoch without a compacted set: its number, -1 if there is none. */
 int64_t epoch_single_due(const struct epoch_listing *l, struct blob_info **ret, size_t *n, struct err *e);

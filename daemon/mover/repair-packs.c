@@ -70,11 +70,17 @@ static int mark_add(struct own *o, const struct index_entry *x)
     return 0;
 }
 
-/* The index has this content elsewhere, and that pack is missing: this is a copy of it, if it is whole. */
+/* What the index has of a content may be right: something else takes its place only if it is whole. */
+static bool is_whole(struct own *o, const struct index_entry *x)
+{
+    return x->length <= MANIFEST_MAX && can_read(o, x);
+}
+
+/* The index has this content elsewhere, and that pack is missing: this is a copy of it. */
 static int use_copy(struct own *o, const struct index_entry *x, const struct index_entry *stands)
 {
     struct index_entry copy = *x;
-    if (x->length > MANIFEST_MAX || !can_read(o, x))
+    if (!is_whole(o, x))
         return 0;
     copy.time = stands->time + 1;
     o->m->ret->elsewhere = (struct maintain_sum){o->m->ret->elsewhere.n + 1, o->m->ret->elsewhere.bytes + x->packed};
@@ -100,7 +106,8 @@ static int own_entry(const struct index_entry *x, void *arg)
     int rc = index_set_find_any(repo_index(o->m->r), &x->id, &stands, &hidden, o->e);
     if (rc < 0 && rc != -ENOENT)
         return rc;
-    if (rc == -ENOENT || (!repair_same_place(x, &stands) && index_entry_wins(x, &stands))) {
+    if (rc == -ENOENT || (!repair_same_place(x, &stands) && index_entry_wins(x, &stands) &&
+                          (hidden || !repair_is_stored(o->m, &stands) || is_whole(o, x)))) {
         o->found++;
         return repair_add(o->m, x, o->e);
     }

@@ -15,7 +15,7 @@
 /* Younger packs are not deleted by any maintenance within a day (maintenance_safety). */
 #define YOUNG_NS (12 * NS_PER_H)
 #define EPOCH_MAX INT64_C(1000000000) /* higher ones are no epochs: one lasts a day */
-#define LOST_EPOCHS 100000
+#define LOST_EPOCHS 10000 /* of 27 years, where one lasts a day */
 #define ASIDE_NAMES 100
 
 bool repair_is_stored(const struct repair *m, const struct index_entry *x)
@@ -289,13 +289,16 @@ struct names {
     size_t n, cap;
 };
 
-static int name_add(struct names *l, const struct blob_info *i, struct err *e)
+static int name_listed(const struct blob_info *i, void *arg)
 {
+    struct names *l = arg;
+    if (index_set_leaves_out(repo_index(l->m->r), i->name))
+        return 0;
     if (l->n == l->cap) {
         const size_t cap = l->cap ? 2 * l->cap : 256;
         void *p = reallocarray(l->b, cap, sizeof *l->b);
         if (!p)
-            return err_nomem(e);
+            return err_nomem(l->m->e);
         l->b = p;
         l->cap = cap;
     }
@@ -303,37 +306,16 @@ static int name_add(struct names *l, const struct blob_info *i, struct err *e)
     return 0;
 }
 
-static int name_listed(const struct blob_info *i, void *arg)
-{
-    struct names *l = arg;
-    return index_set_leaves_out(repo_index(l->m->r), i->name) ? 0 : name_add(l, i, l->m->e);
-}
-
-/* The first epoch without index blobs, -1 if there is none. */
-static int64_t next_lost(const struct names *l, int64_t write_epoch, struct err *e)
-{
-    CLEANUP(epoch_listing_clear) struct epoch_listing all = {0};
-    struct blob_info *b = malloc((l->n + 1) * sizeof *b);
-    if (!b)
-        return err_nomem(e);
-    memcpy(b, l->b, l->n * sizeof *b);
-    b[l->n] = (struct blob_info){.name = ""};
-    snprintf(b[l->n].name, sizeof b[l->n].name, "xe%" PRId64, write_epoch);
-    int rc = epoch_listing_make(&all, b, l->n + 1, e);
-    return rc < 0 ? rc : epoch_missing(&all, e);
-}
-
 /*
  * An epoch before the write epoch without index blobs stops maintenance of all clients. It gets one, with an entry that
  * another one has, too. It is of the kind that clients write, which replaces nothing: if the lost ones come back, they
  * are read as well.
  */
-static int stand_in(struct repair *m, int64_t epoch, const uint8_t *data, size_t len, struct names *l, struct err *e)
+static int stand_in(struct repair *m, int64_t epoch, const uint8_t *data, size_t len, struct err *e)
 {
     char prefix[32], session[SESSION_ID_TEXT], suffix[SESSION_ID_TEXT + 8];
-    struct blob_info b = {.mtime_ns = now_ns()};
+    char name[BLOB_NAME_MAX + 1], full[BLOB_NAME_MAX + 1];
     CLEANUP_FREE uint8_t *sealed = NULL;
-    char name[BLOB_NAME_MAX + 1];
     size_t sealed_len;
     int rc = session_id_new(session, now_ns(), e);
     if (rc < 0)
@@ -343,52 +325,74 @@ static int stand_in(struct repair *m, int64_t epoch, const uint8_t *data, size_t
     rc = named_seal(repo_sealer(m->r), "", suffix, data, len, name, &sealed, &sealed_len, e);
     if (rc < 0)
         return rc;
-    if (snprintf(b.name, sizeof b.name, "%s%s", prefix, name) >= (int)sizeof b.name)
+    if (snprintf(full, sizeof full, "%s%s", prefix, name) >= (int)sizeof full)
         return err_set(e, ERR_GENERIC, ENAMETOOLONG, "name of index blob %s is too long", name);
     if (!m->o->dry_run)
-        rc = blobs_put(repo_blobs(m->r), b.name, sealed, sealed_len, e);
+        rc = blobs_put(repo_blobs(m->r), full, sealed, sealed_len, e);
     crash_point("repair-stand-in");
     m->ret->epochs += rc == 0;
     m->ret->written += rc == 0;
-    return rc == 0 ? name_add(l, &b, e) : rc;
+    return rc;
 }
 
-static int stand_ins(struct repair *m, struct names *l, struct err *e)
+/* What they all get; NULL: an index without contents. */
+static int stand_in_data(struct repair *m, uint8_t **data, size_t *len, struct err *e)
+{
+    struct index_entry any;
+    const int rc = index_set_each(repo_index(m->r), -1, first_entry, &any, e);
+    return rc <= 0 ? rc : index_build(&any, 1, repo_format(m->r)->index_version, false, data, len, e);
+}
+
+/* Too many: nothing is written. */
+static int check_number(const struct epoch_listing *l, struct err *e)
+{
+    unsigned n = 0;
+    int64_t epoch = -1;
+    while ((epoch = epoch_missing(l, epoch + 1, e)) >= 0)
+        if (++n > LOST_EPOCHS) {
+            err_set(e, ERR_DAMAGE, EBADMSG, "more than %d epochs before epoch %" PRId64 " have no index blobs",
+                    LOST_EPOCHS, l->write_epoch);
+            return err_hint(e, "a marker xe%" PRId64 " that no client has written? Move it away, and repair again",
+                            l->write_epoch);
+        }
+    return epoch == -1 ? 0 : (int)epoch;
+}
+
+static int stand_ins(struct repair *m, const struct epoch_listing *l, struct err *e)
 {
     CLEANUP_FREE uint8_t *data = NULL;
-    struct index_set_stats is;
     size_t len = 0;
-    index_set_stats(repo_index(m->r), &is);
-    for (unsigned i = 0; i < LOST_EPOCHS; i++) {
-        const int64_t epoch = next_lost(l, is.write_epoch, e);
-        struct index_entry any;
-        if (epoch < 0)
-            return epoch == -1 ? 0 : (int)epoch;
-        int rc = repair_stopped(m, e);
-        if (rc == 0 && !data) {
-            rc = index_set_each(repo_index(m->r), -1, first_entry, &any, e);
-            if (rc == 0)
-                return 0; /* an index without contents */
-            if (rc > 0)
-                rc = index_build(&any, 1, repo_format(m->r)->index_version, false, &data, &len, e);
-        }
+    int64_t epoch = epoch_missing(l, 0, e);
+    int rc = epoch < 0 ? 0 : check_number(l, e);
+    if (rc == 0 && epoch >= 0)
+        rc = stand_in_data(m, &data, &len, e);
+    while (rc == 0 && data && epoch >= 0) {
+        rc = repair_stopped(m, e);
         if (rc == 0)
-            rc = stand_in(m, epoch, data, len, l, e);
-        if (rc < 0)
-            return rc;
+            rc = stand_in(m, epoch, data, len, e);
+        if (rc == 0)
+            epoch = epoch_missing(l, epoch + 1, e);
     }
-    return err_set(e, ERR_DAMAGE, EBADMSG, "more than %d epochs have no index blobs: one of their names is wrong",
-                   LOST_EPOCHS);
+    return rc == 0 && epoch < -1 ? (int)epoch : rc;
 }
 
 int repair_lost_epochs(struct repair *m, struct err *e)
 {
+    CLEANUP(epoch_listing_clear) struct epoch_listing all = {0};
     struct names l = {.m = m};
+    struct index_set_stats is;
+    struct blob_info marker = {.name = ""};
+    index_set_stats(repo_index(m->r), &is);
+    snprintf(marker.name, sizeof marker.name, "xe%" PRId64, is.write_epoch);
     int rc = blobs_list(repo_blobs(m->r), "x", name_listed, &l, e);
     if (rc == 0)
-        rc = stand_ins(m, &l, e);
-    free(l.b);
-    return rc;
+        rc = name_listed(&marker, &l); /* in a dry run it is not there */
+    if (rc < 0) {
+        free(l.b);
+        return rc;
+    }
+    rc = epoch_listing_make(&all, l.b, l.n, e);
+    return rc == 0 ? stand_ins(m, &all, e) : rc;
 }
 
 /* ---- what is left of sets ---- */

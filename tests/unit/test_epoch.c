@@ -374,7 +374,7 @@ static void forged_by_the_thousand(void **state)
         free(got);
         epoch_range_due(&l, &p, &got, &n, &e);
         free(got);
-        epoch_missing(&l, &e);
+        epoch_missing(&l, 0, &e);
         assert_ok(epoch_superseded(&l, &p, &got, &n, &e), &e);
         free(got);
         epoch_listing_clear(&l);
@@ -484,7 +484,7 @@ static int64_t missing(const char *const *in)
     for (; in[n]; n++)
         snprintf(b[n].name, sizeof b[n].name, "%s", in[n]);
     assert_ok(epoch_listing_make(&l, b, n, &e), &e);
-    int64_t epoch = epoch_missing(&l, &e);
+    int64_t epoch = epoch_missing(&l, 0, &e);
     epoch_listing_clear(&l);
     return epoch;
 }
