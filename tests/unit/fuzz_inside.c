@@ -6,11 +6,12 @@
  *
  * Not one of the unit tests (make fuzz-inside, with sanitizers). Each round takes a small repository, changes something
  * in it and seals it again (a manifest, directory, indirect object or data as plain text or in its compressed form, of
- * every compressor; the entry of a content; a table of the index; a session; an epoch marker; the schedule of
- * maintenance), and a child uses all of it: lists, walks, verify, restore, expiry, records of backups, a backup with
- * the boundaries of its parent, one from a list of changes, a new session, maintenance. The child may refuse whatever
- * it likes; it must neither end by a signal or a sanitizer nor take longer than a minute of CPU time; and a repository
- * without damage must have none after its backups, and none after maintenance. A round depends on its seed alone.
+ * every compressor; the entry of a content; a table of the index; the local index of a pack; a session; an epoch
+ * marker; the schedule of maintenance), and a child uses all of it: lists, walks, verify, restore, expiry, records of
+ * backups, a backup with the boundaries of its parent, one from a list of changes, a new session, maintenance, a repair.
+ * The child may refuse whatever it likes; it must neither end by a signal or a sanitizer nor take longer than a minute
+ * of CPU time; and a repository without damage must have none after its backups, none after maintenance, and none after
+ * a repair. A round depends on its seed alone.
  */
 #include "tests/unit/testrepo.h"
 
@@ -18,11 +19,14 @@
 #include "daemon/mover/backup-records.h"
 #include "daemon/mover/history.h"
 #include "daemon/mover/maintain.h"
+#include "daemon/mover/repair.h"
 #include "repo/epoch.h"
 #include "repo/expire.h"
 #include "repo/item.h"
 #include "repo/maintenance.h"
+#include "repo/marker.h"
 #include "repo/object.h"
+#include "repo/pack.h"
 
 #include <dirent.h>
 #include <signal.h>
@@ -386,6 +390,37 @@ static void change_named(struct repo *r, const char *prefix)
     free(room);
 }
 
+/* What a pack says of itself; no client but a repair reads it while the index is whole. */
+static void change_local(struct repo *r)
+{
+    struct err e = ERR_INIT;
+    const struct sealer *s = repo_sealer(r);
+    struct one_blob x = {.seen = 0};
+    struct postamble p = {.length = 0};
+    uint8_t *pack = NULL, *index = NULL, *room = NULL;
+    size_t n = 0, len = 0;
+    blobs_list(repo_blobs(r), below(4) ? "p" : "q", pick_blob, &x, &e);
+    if (x.name[0] && blobs_get(repo_blobs(r), x.name, PAYLOAD_MAX, &pack, &n, &e) >= 0 &&
+        pack_fetch_local_index(repo_blobs(r), s, x.name, n, PAYLOAD_MAX, &index, &len, &p.offset, &e) >= 0) {
+        const size_t cap = len + 4096;
+        uint8_t tail[128];
+        room = malloc(p.offset + item_sealed_len(s, cap) + sizeof tail);
+        index = realloc(index, cap);
+        memcpy(room, pack, p.offset);
+        mutate(index, &len, cap);
+        p.iv_len = hasher_size(sealer_hasher(s));
+        hasher_digest(sealer_hasher(s), index, len, p.iv);
+        p.length = item_sealed_len(s, len);
+        const size_t tail_len = postamble_build(&p, tail);
+        memcpy(room + p.offset + p.length, tail, tail_len);
+        if (item_seal(s, p.iv, p.iv_len, index, len, room + p.offset, NULL, &e) >= 0)
+            blobs_put(repo_blobs(r), x.name, room, p.offset + p.length + tail_len, &e);
+    }
+    free(pack);
+    free(index);
+    free(room);
+}
+
 static void add_epochs(struct repo *r)
 {
     struct err e = ERR_INIT;
@@ -434,7 +469,11 @@ static void change(struct testrepo *t)
     struct err e = ERR_INIT;
     index_set_each(repo_index(t->r), -1, note_target, x, &e);
     for (size_t n = 1 + below(3); n > 0 && x->n; n--)
-        switch (below(11)) {
+        switch (below(13)) {
+        case 11:
+        case 12:
+            change_local(t->r);
+            break;
         case 10:
             change_schedule(t->r);
             break;
@@ -568,9 +607,23 @@ static void maintain(struct repo *r)
     maintain_run(r, &o, &res, &e);
 }
 
+static void repair_reported(enum repair_kind kind, const char *name, const char *why, uint64_t contents, void *arg)
+{
+    (void)kind, (void)name, (void)why, (void)contents, (void)arg;
+}
+
+static void repair(struct repo *r)
+{
+    struct repair_result res;
+    struct err e = ERR_INIT;
+    const struct repair_opts o = {
+        .missing_only = below(4) == 0, .dry_run = below(8) == 0, .report = repair_reported, .arg = NULL};
+    repair_run(r, &o, &res, &e);
+}
+
 /* ---- all of it ---- */
 
-static struct repo *work_open(const char *dir)
+static struct repo *work_open(const char *dir, bool repairs)
 {
     struct err e = ERR_INIT;
     struct blobs *b = NULL;
@@ -578,7 +631,10 @@ static struct repo *work_open(const char *dir)
     char path[100], cache[100];
     snprintf(path, sizeof path, "%s/repo", dir);
     snprintf(cache, sizeof cache, "%s/cache2", dir);
-    const struct repo_opts o = {.cache_dir = cache, .username = "snapferry", .hostname = "node"};
+    const struct repo_opts o = {.cache_dir = cache,
+                                .username = repairs ? REPAIR_USER : "snapferry",
+                                .hostname = "node",
+                                .damaged = repairs};
     if (blobs_open_dir(&b, path, BLOBS_OPEN, NULL, 0, &e) < 0)
         return NULL;
     return repo_open(&r, b, "test", &o, &e) < 0 ? NULL : r;
@@ -603,7 +659,12 @@ static int use_all(const char *dir, const char *image)
     struct session *s = NULL;
     char out[100];
     snprintf(out, sizeof out, "%s/out", dir);
-    struct repo *r = work_open(dir);
+    struct repo *r = work_open(dir, false);
+    if (!r && (r = work_open(dir, true))) { /* what the repair makes of it may be read */
+        repair(r);
+        repo_free(r);
+        r = work_open(dir, false);
+    }
     if (!r)
         return NOTICED;
     struct files f = {.r = r, .out = out};
@@ -620,12 +681,17 @@ static int use_all(const char *dir, const char *image)
         session_flush(s, &e);
     session_free(s);
     repo_free(r);
+    static const char *const after[] = {"after backups", "after maintenance", "after a repair"};
     bool broken = false;
-    for (unsigned stage = 0; stage < 2 && !broken && (r = work_open(dir)); stage++) {
-        broken = !wrong && is_damaged(r, stage ? "after maintenance" : "after backups");
+    for (unsigned stage = 0; stage < 3 && !broken && (r = work_open(dir, false)); stage++) {
+        broken = !wrong && is_damaged(r, after[stage]);
         if (!stage && !broken)
             maintain(r);
         repo_free(r);
+        if (stage == 1 && !broken && (r = work_open(dir, true))) {
+            repair(r);
+            repo_free(r);
+        }
     }
     return broken ? BROKEN : wrong ? NOTICED : 0;
 }
