@@ -2,29 +2,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # A guest that writes to several drives in turn, each time the next number (modulo 251) to the first block of each:
 # qemu-counter.py SOCKET STATUS DEVICE... until it is killed; the last number that all of them have goes to STATUS.
-import json
 import os
-import socket
 import sys
 
+sys.dont_write_bytecode = True
+from qmp import connect
+
 path, status, devices = sys.argv[1], sys.argv[2], sys.argv[3:]
-s = socket.socket(socket.AF_UNIX)
-s.connect(path)
-f = s.makefile("r")
-f.readline()
-
-
-def call(command, arguments):
-    s.sendall(json.dumps({"execute": command, "arguments": arguments}).encode() + b"\n")
-    while True:
-        answer = json.loads(f.readline())
-        if "error" in answer:
-            sys.exit(command + ": " + answer["error"]["desc"])
-        if "return" in answer:
-            return answer["return"]
-
-
-call("qmp_capabilities", {})
+call = connect(path)
 n = 0
 while True:
     n += 1
