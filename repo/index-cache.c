@@ -194,8 +194,11 @@ unsigned index_map_touch(struct index_map *m, const void *at)
 /* The bits are set first: a page touched in between is then marked needlessly, but never resident unmarked. */
 void index_map_drop(struct index_map *m, bool keep_filter)
 {
+    uint64_t touched = 0;
     for (size_t i = 0; i < (m->n_windows + 63) / 64; i++)
-        atomic_store(&m->windows[i], 0);
+        touched |= atomic_exchange(&m->windows[i], 0);
+    if (!touched && keep_filter)
+        return;
     madvise(m->base, keep_filter && m->filter_len ? m->filter_at : m->file_len, MADV_DONTNEED);
 }
 

@@ -593,21 +593,28 @@ int index_set_cached(struct index_set *x, index_cached_fn *fn, void *arg, struct
 
 /* ---- walking ---------------------------------------------------------------------------------------------------- */
 
+/*
+ * Each entry is from another table than the last one, and with hundreds of tables the pages that all need do not fit
+ * into the budget: entries are decoded several at a time then, so that the pages are needed once for all of them.
+ */
+#define AHEAD_TABLES 128 /* from as many on; */
+#define AHEAD_BYTES ((size_t)8 << 20)
+#define AHEAD_MAX 64 /* of one table */
+struct decoded {
+    struct index_entry x;
+    uint8_t key[1 + sizeof((struct content_id){0}).hash];
+};
+
 /* Where the walk is in one table. */
 struct cursor {
     struct index_map *m;
     uint64_t i, end;
     uint64_t front; /* of the key, as a number: nearly always decides */
     const uint8_t *key;
+    struct decoded *ahead; /* entries from `from` on, n_ahead of them; NULL: none are decoded ahead */
+    uint64_t from;
+    unsigned n_ahead;
 };
-
-static void set_key(struct cursor *c)
-{
-    uint8_t front[8] = {0};
-    c->key = index_key_at(&c->m->t, c->i);
-    memcpy(front, c->key, c->m->t.key_len < sizeof front ? c->m->t.key_len : sizeof front);
-    c->front = get_be64(front);
-}
 
 static int cursor_cmp(const struct cursor *a, const struct cursor *b)
 {
@@ -624,7 +631,52 @@ struct walk {
     const struct view *v;
     struct cursor *c;
     size_t n;
+    struct decoded *ahead; /* of all cursors, */
+    unsigned each;         /* so many of each; NULL, 0: none */
 };
+
+static int entry_decode(struct walk *w, const struct cursor *c, uint64_t i, struct index_entry *ret, struct err *e)
+{
+    struct index_trace tr;
+    tr.n = 0;
+    int r = index_entry_at_traced(&c->m->t, i, ret, &tr, e);
+    touch_trace(w->x, c->m, &tr);
+    return r < 0 ? err_wrap(e, "index blob %s", c->m->name) : 0;
+}
+
+static int decode_ahead(struct walk *w, struct cursor *c, struct err *e)
+{
+    const uint64_t left = c->end - c->i;
+    c->from = c->i;
+    c->n_ahead = left < w->each ? (unsigned)left : w->each;
+    for (unsigned k = 0; k < c->n_ahead; k++) {
+        const uint8_t *key = index_key_at(&c->m->t, c->i + k);
+        page_touched(w->x, c->m, key);
+        memcpy(c->ahead[k].key, key, c->m->t.key_len);
+        int r = entry_decode(w, c, c->i + k, &c->ahead[k].x, e);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+/* The key of entry c->i. */
+static int set_key(struct walk *w, struct cursor *c, struct err *e)
+{
+    uint8_t front[8] = {0};
+    if (c->ahead) {
+        int r = c->i - c->from < c->n_ahead ? 0 : decode_ahead(w, c, e);
+        if (r < 0)
+            return r;
+        c->key = c->ahead[c->i - c->from].key;
+    } else {
+        c->key = index_key_at(&c->m->t, c->i);
+        page_touched(w->x, c->m, c->key);
+    }
+    memcpy(front, c->key, c->m->t.key_len < sizeof front ? c->m->t.key_len : sizeof front);
+    c->front = get_be64(front);
+    return 0;
+}
 
 static void sift_down(struct walk *w, size_t i)
 {
@@ -646,12 +698,14 @@ static int cursor_advance(struct walk *w, struct err *e)
     if (++c->i == c->end) {
         w->c[0] = w->c[--w->n];
     } else {
-        const uint8_t *before = c->key;
-        set_key(c);
+        uint8_t before[sizeof((struct decoded){0}).key];
+        memcpy(before, c->key, c->m->t.key_len);
+        int r = set_key(w, c, e);
+        if (r < 0)
+            return r;
         /* Unsorted keys would silently break the merge. */
         if (memcmp(c->key, before, c->m->t.key_len) < 0)
             return err_set(e, ERR_DAMAGE, EBADMSG, "index blob %s is damaged: keys not sorted", c->m->name);
-        page_touched(w->x, c->m, c->key);
     }
     if (w->n)
         sift_down(w, 0);
@@ -660,12 +714,11 @@ static int cursor_advance(struct walk *w, struct err *e)
 
 static int decode_top(struct walk *w, struct index_entry *ret, struct err *e)
 {
-    struct cursor *c = &w->c[0];
-    struct index_trace tr;
-    tr.n = 0;
-    int r = index_entry_at_traced(&c->m->t, c->i, ret, &tr, e);
-    touch_trace(w->x, c->m, &tr);
-    return r < 0 ? err_wrap(e, "index blob %s", c->m->name) : 0;
+    const struct cursor *c = &w->c[0];
+    if (!c->ahead)
+        return entry_decode(w, c, c->i, ret, e);
+    *ret = c->ahead[c->i - c->from].x;
+    return 0;
 }
 
 /* The winner among all entries with the smallest key left; moves behind them. `loser` (NULL: not needed) is called for
@@ -695,9 +748,31 @@ static int next_winner(struct walk *w, struct index_entry *ret, index_all_fn *lo
     return r;
 }
 
-static void cursors_start(struct walk *w, int prefix)
+static void walk_clear(struct walk *w)
 {
-    for (size_t i = 0; i < w->v->n; i++) {
+    free(w->c);
+    free(w->ahead);
+}
+
+static int walk_alloc(struct walk *w, struct err *e)
+{
+    const size_t n = w->v->n;
+    w->c = calloc(n + 1, sizeof *w->c);
+    if (!w->c)
+        return err_nomem(e);
+    if (n < AHEAD_TABLES)
+        return 0;
+    const size_t each = AHEAD_BYTES / sizeof *w->ahead / n;
+    w->each = each > AHEAD_MAX ? AHEAD_MAX : each < 2 ? 2 : (unsigned)each;
+    w->ahead = malloc(n * w->each * sizeof *w->ahead);
+    return w->ahead ? 0 : err_nomem(e);
+}
+
+/* Entries with a prefix; -1: all. walk_clear() in any case. */
+static int walk_start(struct walk *w, int prefix, struct err *e)
+{
+    int r = walk_alloc(w, e);
+    for (size_t i = 0; r == 0 && i < w->v->n; i++) {
         struct cursor c = {.m = w->v->map[i], .end = w->v->map[i]->t.count};
         if (prefix > 0)
             c.i = index_lower_bound(&c.m->t, &(struct content_id){.prefix = (char)prefix});
@@ -705,12 +780,13 @@ static void cursors_start(struct walk *w, int prefix)
             c.end = index_lower_bound(&c.m->t, &(struct content_id){.prefix = (char)(prefix + 1)});
         if (c.i >= c.end)
             continue;
-        set_key(&c);
-        page_touched(w->x, c.m, c.key);
+        c.ahead = w->ahead ? w->ahead + w->n * w->each : NULL;
+        r = set_key(w, &c, e);
         w->c[w->n++] = c;
     }
-    for (size_t i = w->n / 2; i-- > 0;)
+    for (size_t i = w->n / 2; r == 0 && i-- > 0;)
         sift_down(w, i);
+    return r;
 }
 
 static int walk_view(struct walk *w, index_set_fn *fn, void *arg, struct err *e)
@@ -732,15 +808,10 @@ static int walk_view(struct walk *w, index_set_fn *fn, void *arg, struct err *e)
 int index_set_each(struct index_set *x, int prefix, index_set_fn *fn, void *arg, struct err *e)
 {
     struct view *v = view_get(x);
-    CLEANUP_FREE struct cursor *c = calloc(v->n + 1, sizeof *c);
-    struct walk w = {.x = x, .v = v, .c = c};
-    int r = -ENOMEM;
-    if (c) {
-        cursors_start(&w, prefix);
+    CLEANUP(walk_clear) struct walk w = {.x = x, .v = v};
+    int r = walk_start(&w, prefix, e);
+    if (r == 0)
         r = walk_view(&w, fn, arg, e);
-    } else {
-        err_nomem(e);
-    }
     view_put(x, v);
     return r;
 }
@@ -761,12 +832,9 @@ static int walk_all(struct walk *w, bool losers, index_all_fn *fn, void *arg, st
 static int each_in_view(struct index_set *x, const struct view *v, bool losers, index_all_fn *fn, void *arg,
                         struct err *e)
 {
-    CLEANUP_FREE struct cursor *c = calloc(v->n + 1, sizeof *c);
-    struct walk w = {.x = x, .v = v, .c = c};
-    if (!c)
-        return err_nomem(e);
-    cursors_start(&w, -1);
-    return walk_all(&w, losers, fn, arg, e);
+    CLEANUP(walk_clear) struct walk w = {.x = x, .v = v};
+    int r = walk_start(&w, -1, e);
+    return r < 0 ? r : walk_all(&w, losers, fn, arg, e);
 }
 
 int index_set_each_all(struct index_set *x, index_all_fn *fn, void *arg, struct err *e)
