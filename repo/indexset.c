@@ -4,6 +4,7 @@
 #include "base/bytes.h"
 #include "base/cleanup.h"
 #include "repo/epoch-test.h"
+#include "repo/index-ahead.h"
 #include "repo/index-cache.h"
 
 #include <errno.h>
@@ -257,16 +258,53 @@ bool index_set_is_bad(struct index_set *x, const struct blob_info *blob, int rc,
            (e->sys == EIO && blobs_are_files(x->blobs) && is_on_bad_sector(x, blob));
 }
 
+/* The tables of a selection that the current view does not have. */
+struct fetched {
+    struct index_map **map;
+    bool *want;
+    size_t n;
+};
+
+static void fetched_clear(struct fetched *f)
+{
+    for (size_t i = 0; f->map && i < f->n; i++)
+        if (f->map[i])
+            index_map_free(f->map[i]);
+    free(f->map);
+    free(f->want);
+}
+
+/* Only a refresh, of which there is one at a time, changes x->view. */
+static struct index_map *known_map(struct index_set *x, const char *name)
+{
+    return x->view ? view_find(x->view, name) : NULL;
+}
+
+static int fetch_ahead(struct index_set *x, const struct epoch_state *st, struct fetched *f, struct err *e)
+{
+    f->n = st->n_blobs;
+    f->map = calloc(f->n + 1, sizeof(struct index_map *));
+    f->want = calloc(f->n + 1, sizeof *f->want);
+    if (!f->map || !f->want)
+        return err_nomem(e);
+    for (size_t i = 0; i < f->n; i++)
+        f->want[i] = !known_map(x, st->blobs[i].name);
+    index_fetch_ahead(&x->cache, st->blobs, f->n, f->want, f->map);
+    return 0;
+}
+
 /* *left_out: a damaged blob was left out (a set for repair), so that the selection has to be made anew. NULL: that is
  * an error. */
 static int build_view(struct index_set *x, const struct epoch_state *st, struct view *v, bool *left_out, struct err *e)
 {
+    CLEANUP(fetched_clear) struct fetched f = {.n = 0};
+    int r = fetch_ahead(x, st, &f, e);
+    if (r < 0)
+        return r;
     for (size_t i = 0; i < st->n_blobs; i++) {
-        /* Only a refresh, of which there is one at a time, changes x->view. */
-        struct index_map *m = x->view ? view_find(x->view, st->blobs[i].name) : NULL;
-        bool known = m;
-        if (!known) {
-            int r = index_cache_get(&m, &x->cache, &st->blobs[i], e);
+        struct index_map *m = f.want[i] ? take_ptr(&f.map[i]) : known_map(x, st->blobs[i].name);
+        if (!m) {
+            r = index_cache_get(&m, &x->cache, &st->blobs[i], e);
             if (r < 0 && left_out && index_set_is_bad(x, &st->blobs[i], r, e)) {
                 r = index_set_leave_out(x, st->blobs[i].name, e);
                 if (r < 0)
@@ -279,7 +317,7 @@ static int build_view(struct index_set *x, const struct epoch_state *st, struct 
                 return r;
         }
         view_add(x, v, m);
-        if (!known)
+        if (f.want[i])
             map_opened(x, m);
     }
     v->st = *st;

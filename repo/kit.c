@@ -259,7 +259,7 @@ static int take_all(struct reading *r, struct kit *k, struct err *e)
         return err_set(e, ERR_USAGE, EINVAL, "there are no lines of a recovery kit");
     const size_t have = (size_t)(r->last - 1) * LINE + r->len[r->last];
     const size_t len = have >= 8 + SUM && !memcmp(r->all, MAGIC, 4) ? get_be32(r->all + 4) : 0;
-    if (len != have)
+    if (!len || len != have)
         return err_set(e, ERR_DAMAGE, EBADMSG,
                        len > have ? "lines are missing at the end of the kit"
                                   : "these are no lines of a recovery kit of this version");

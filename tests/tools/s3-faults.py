@@ -12,7 +12,7 @@ ways, and be aged and damaged as a directory. With a certificate it speaks TLS.
 GET /_fault/KIND/N[/M]  M requests are answered, then N fail that way (see Handler.fault())
 GET /_set/NAME/VALUE  skew: seconds of the clock; lag: 1: lists do not know what is put or deleted from now on;
                       full: puts are refused where they would make more bytes than that of all objects; 0: never;
-                      slow: milliseconds by which the answer to a put of a pack is late;
+                      slow: milliseconds by which the answer to a put of a pack is late; late: to a get of an index blob;
                       page: keys of a page; key: the only access key that is known
 GET /_hide/TEXT       lists leave out the keys that contain TEXT; without TEXT: none
 GET /_lock            the object lock that the last put asked for: a number of seconds from now, and the mode
@@ -21,6 +21,7 @@ GET /_refuse/TEXT     locks of keys that contain TEXT cannot be extended; withou
                       whether there are locks is not told
 GET /_requests        how many requests there were, and sets the numbers to 0; /_count: leaves them
 GET /_puts            how many packs were put at once at most, since the last question
+GET /_indexes         the same of gets of index blobs
 GET /_packs           how many of them have read from packs of data
 GET /_versions/STATE  Enabled or Suspended: the bucket keeps versions from now on (without TREE), and object locks, which
                       refuse the removal of a version until they end, also to whoever wants to bypass them (COMPLIANCE)
@@ -185,7 +186,7 @@ class Tree:
 
 objects = Tree(sys.argv[2]) if len(sys.argv) > 2 else Memory()
 state = {"fault": "", "left": 0, "after": 0, "skew": 0, "lag": 0, "full": 0, "page": 1000, "key": "", "requests": 0,
-         "slow": 0, "puts": 0, "most": 0,
+         "slow": 0, "puts": 0, "most": 0, "late": 0, "gets": 0, "most_gets": 0,
          "locked": ("", ""), "last": ("", ""), "hidden": "", "packs": 0, "extended": set(), "refused": ""}
 
 
@@ -300,6 +301,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 state["refused"] = "".join(rest)
             elif what == "_puts":
                 text, state["most"] = str(state["most"]), 0
+            elif what == "_indexes":
+                text, state["most_gets"] = str(state["most_gets"]), 0
             elif what == "_packs":
                 text = str(state["packs"])
             elif what == "_versions":
@@ -405,6 +408,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.on_get(key, b"", kind)
 
     def on_get(self, key, _body, kind):
+        index = re.search(r"/x[nsr]\d", self.path) is not None
+        with lock:
+            state["gets"] += index
+            state["most_gets"] = max(state["most_gets"], state["gets"])
+        if index and state["late"]:
+            time.sleep(state["late"] / 1000)
+        with lock:
+            state["gets"] -= index
         found = objects.get(key)
         return self.answer_with(found, kind) if found else self.error(404, "NoSuchKey")
 
