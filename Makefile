@@ -357,6 +357,11 @@ bench-maintenance: all $(BUILD)/perf/make_contents $(BUILD)/tests/tools/age_repo
 bench-scale: $(BUILD)/perf/bench_scale
 	@$< $(VOLUMES)
 
+# The index of a repository that many nodes write to, by days: NODES=1000 CONTENTS=10000 DAYS=10, minutes to an hour.
+.PHONY: simulate-nodes
+simulate-nodes: $(BUILD)/perf/simulate_nodes
+	@$< $(if $(NODES),--nodes $(NODES)) $(if $(CONTENTS),--contents $(CONTENTS)) $(if $(DAYS),--days $(DAYS))
+
 # Instructions per byte of the kernels against the kept numbers (valgrind): ACCEPT=1 keeps new ones.
 .PHONY: bench-instructions
 bench-instructions: $(BUILD)/perf/count_kernels
@@ -472,6 +477,7 @@ Measure
   make bench-s3           to and from object storage, beside Kopia and rclone: KOPIA=/path DELAYS="0 50" RUNS=3
   make bench-maintenance  time and memory of maintenance, beside Kopia's: KOPIA=/path CONTENTS="100000 1000000"
   make bench-scale        CPU time, commits, memory and `status` of the daemon by number of volumes: VOLUMES="10 100"
+  make simulate-nodes     the index of a repository that many nodes write to: NODES=1000 CONTENTS=10000 DAYS=10
   make bench-instructions instructions per byte of the kernels against the kept numbers; ACCEPT=1 keeps new ones
 
 Package
