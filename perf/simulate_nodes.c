@@ -5,11 +5,11 @@
  *   simulate_nodes [--nodes N] [--contents N] [--changed PERCENT] [--per-pack N] [--flushes N] [--days N] [--dir DIR]
  *                  [--json]
  *
- * Each node has CONTENTS when it begins; each day it looks at the index and stores CHANGED percent anew, in FLUSHES index
- * blobs. The owner does each hour what quick maintenance does with the index, and each day what full maintenance does.
- * What writes, reads, compacts and deletes index blobs is the code of the product, on entries that are made up. The
- * store counts what it is asked, as an object storage would: a list has a request for each 1,000 names. Its clock, and
- * the wall clock of this process, are simulated; durations and CPU time are real. No contents are stored.
+ * Each node has CONTENTS when it begins; each day it looks at the index and stores CHANGED percent anew, in FLUSHES
+ * index blobs. The owner does each hour what quick maintenance does with the index, and each day what full maintenance
+ * does. What writes, reads, compacts and deletes index blobs is the code of the product, on entries that are made up.
+ * The store counts what it is asked, as an object storage would: a list has a request for each 1,000 names. Its clock,
+ * and the wall clock of this process, are simulated; durations and CPU time are real. No contents are stored.
  *
  * Of the nodes that read, one is simulated, and a new one at the end.
  */
@@ -31,10 +31,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define PAGE 1000             /* names of a list request */
-#define BLOB_ENTRIES 500000   /* of an index blob */
-#define PUT_PRICE 0.005e-3    /* dollars: what large providers ask for a put or a list, */
-#define GET_PRICE 0.0004e-3   /* and for a get or a head */
+#define PAGE 1000           /* names of a list request */
+#define BLOB_ENTRIES 500000 /* of an index blob */
+#define PUT_PRICE 0.005e-3  /* dollars: what large providers ask for a put or a list, */
+#define GET_PRICE 0.0004e-3 /* and for a get or a head */
 #define PACKED (4u << 20)
 #define BEGIN (INT64_C(1800000000) * NS_PER_S)
 
@@ -133,8 +133,7 @@ static int store_read(struct blobs *b, const char *name, uint64_t offset, void *
         return rc;
     if (offset > x.len || len > x.len - offset)
         return err_set(e, ERR_DAMAGE, EBADMSG, "blob %s is too short", name);
-    return pread(s->fd, dst, len, (off_t)(x.at + offset)) == (ssize_t)len ? 0
-                                                                         : err_set(e, ERR_GENERIC, errno, "pread");
+    return pread(s->fd, dst, len, (off_t)(x.at + offset)) == (ssize_t)len ? 0 : err_set(e, ERR_GENERIC, errno, "pread");
 }
 
 static int store_get(struct blobs *b, const char *name, size_t max, uint8_t **ret, size_t *len, struct err *e)
@@ -504,8 +503,8 @@ static int new_node(struct simulation *m, struct err *e)
         puts("}");
     } else {
         printf("\nA new node: %llu gets, %llu lists, %.1f MiB, %.1f s (%.1f core-s)\n",
-               (unsigned long long)p.asked.gets, (unsigned long long)p.asked.lists,
-               (double)p.asked.get_bytes / 1048576, p.seconds, p.cpu);
+               (unsigned long long)p.asked.gets, (unsigned long long)p.asked.lists, (double)p.asked.get_bytes / 1048576,
+               p.seconds, p.cpu);
     }
     return 0;
 }
@@ -544,11 +543,10 @@ static int remove_one(const char *path, const struct stat *st, int type, struct 
 
 static int parse(int argc, char **argv, struct settings *s)
 {
-    static const struct option options[] = {{"nodes", 1, NULL, 'n'},   {"contents", 1, NULL, 'c'},
-                                            {"changed", 1, NULL, 'g'}, {"per-pack", 1, NULL, 'p'},
-                                            {"flushes", 1, NULL, 'f'}, {"days", 1, NULL, 'd'},
-                                            {"dir", 1, NULL, 'D'},     {"json", 0, NULL, 'j'},
-                                            {NULL, 0, NULL, 0}};
+    static const struct option options[] = {
+        {"nodes", 1, NULL, 'n'},    {"contents", 1, NULL, 'c'}, {"changed", 1, NULL, 'g'},
+        {"per-pack", 1, NULL, 'p'}, {"flushes", 1, NULL, 'f'},  {"days", 1, NULL, 'd'},
+        {"dir", 1, NULL, 'D'},      {"json", 0, NULL, 'j'},     {NULL, 0, NULL, 0}};
     for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         const uint64_t v = optarg ? strtoull(optarg, NULL, 10) : 0;
         switch (c) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* index-ahead.c - a thousand nodes write thousands of index blobs in a day: one after the other would be a delay each */
+/* index-ahead.c - a thousand nodes write thousands of index blobs in a day: one after the other would be a delay each
+ */
 #include "repo/index-ahead.h"
 
 #include <pthread.h>
@@ -39,8 +40,7 @@ void index_fetch_ahead(const struct index_cache *c, const struct blob_info *b, s
         wanted += want[i] && b[i].length <= SMALL;
     if (wanted < 2 || blobs_are_files(c->blobs))
         return;
-    while (started < THREADS && started < wanted &&
-           pthread_create(&threads[started], NULL, fetch_some, &f) == 0)
+    while (started < THREADS && started < wanted && pthread_create(&threads[started], NULL, fetch_some, &f) == 0)
         started++;
     while (started > 0)
         pthread_join(threads[--started], NULL);

@@ -15,7 +15,7 @@
 /* Younger packs are not deleted by any maintenance within a day (maintenance_safety). */
 #define YOUNG_NS (12 * NS_PER_H)
 #define EPOCH_MAX INT64_C(1000000000) /* higher ones are no epochs: one lasts a day */
-#define LOST_EPOCHS 10000 /* of 27 years, where one lasts a day */
+#define LOST_EPOCHS 10000             /* of 27 years, where one lasts a day */
 #define ASIDE_NAMES 100
 
 bool repair_is_stored(const struct repair *m, const struct index_entry *x)

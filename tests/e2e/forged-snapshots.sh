@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Another client of the repository puts manifests of its own in place of those that a backup wrote, under their ids. What
-# is asked before a native snapshot is pruned (RS-18, issue 13) compares source, tag of the operation, time and size with
-# the record, and reads data: the native snapshot stays, and status says why, until the repository is right again.
+# Another client of the repository puts manifests of its own in place of those that a backup wrote, under their ids.
+# What is asked before a native snapshot is pruned (RS-18, issue 13) compares source, tag of the operation, time and
+# size with the record, and reads data: the native snapshot stays, and status says why, until the repository is right
+# again.
 . "$(dirname "$0")/../daemon-lib.sh"
 need_root "a file system with native snapshots"
 fs_make xfs xfs 500 || exit 1
@@ -51,8 +52,10 @@ check "what is what was written: its native snapshot goes" until_true 20 pruned 
 for k in $forged; do
     check "forged $k: the native snapshot stays" eval "! pruned $k"
 done
-expect "status --check fails" 3 'main": 5 snapshots of backups are damaged or not what was backed up' -- ask status --check
-expect "and tells of one what is wrong" 3 'it (is a snapshot of|was written by|was started at)|volume.img' -- ask status --check
+expect "status --check fails" 3 'main": 5 snapshots of backups are damaged or not what was backed up' -- \
+    ask status --check
+expect "and tells of one what is wrong" 3 'it (is a snapshot of|was written by|was started at)|volume.img' -- \
+    ask status --check
 stops "a restart"
 starts "changes nothing" || { explain_failure; finish; }
 for k in $forged; do
@@ -67,7 +70,8 @@ for k in $kinds; do
     [ $k = malformed ] ||
         check "$k: the native snapshot goes when the repository is right again" until_true 20 pruned $k
 done
-reasons=$(askj native list | jq -r --arg a "$(<"$WORK/native.malformed")" '.natives[] | select(.alias == $a) | .reasons')
+reasons=$(askj native list |
+    jq -r --arg a "$(<"$WORK/native.malformed")" '.natives[] | select(.alias == $a) | .reasons')
 same "what was no snapshot at all is not asked about again: the native snapshot is the only copy" "$reasons" only-copy
 check "and nothing is left to complain about" until_true 20 ask status --check --quiet
 stops "it stops"

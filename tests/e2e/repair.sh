@@ -192,8 +192,8 @@ again
 printf epoch-marker >"$R/xe2000000000.f"
 opener
 n=$(find "$R" -type f | wc -l)
-expect "a marker of an epoch that never was: nothing is made up" 15 'epochs before epoch 2000000000 have no index blobs' \
-    -- repair
+expect "a marker of an epoch that never was: nothing is made up" 15 \
+    'epochs before epoch 2000000000 have no index blobs' -- repair
 expect "what to do is told" 15 'xe2000000000 that no client has written' -- repair --quiet
 same "nothing was written" "$(find "$R" -type f | wc -l)" "$n"
 rm "$R/xe2000000000.f"

@@ -8,10 +8,10 @@
  * in it and seals it again (a manifest, directory, indirect object or data as plain text or in its compressed form, of
  * every compressor; the entry of a content; a table of the index; the local index of a pack; a session; an epoch
  * marker; the schedule of maintenance), and a child uses all of it: lists, walks, verify, restore, expiry, records of
- * backups, a backup with the boundaries of its parent, one from a list of changes, a new session, maintenance, a repair.
- * The child may refuse whatever it likes; it must neither end by a signal or a sanitizer nor take longer than a minute
- * of CPU time; and a repository without damage must have none after its backups, none after maintenance, and none after
- * a repair. A round depends on its seed alone.
+ * backups, a backup with the boundaries of its parent, one from a list of changes, a new session, maintenance, a
+ * repair. The child may refuse whatever it likes; it must neither end by a signal or a sanitizer nor take longer than a
+ * minute of CPU time; and a repository without damage must have none after its backups, none after maintenance, and
+ * none after a repair. A round depends on its seed alone.
  */
 #include "tests/unit/testrepo.h"
 
@@ -631,10 +631,8 @@ static struct repo *work_open(const char *dir, bool repairs)
     char path[100], cache[100];
     snprintf(path, sizeof path, "%s/repo", dir);
     snprintf(cache, sizeof cache, "%s/cache2", dir);
-    const struct repo_opts o = {.cache_dir = cache,
-                                .username = repairs ? REPAIR_USER : "snapferry",
-                                .hostname = "node",
-                                .damaged = repairs};
+    const struct repo_opts o = {
+        .cache_dir = cache, .username = repairs ? REPAIR_USER : "snapferry", .hostname = "node", .damaged = repairs};
     if (blobs_open_dir(&b, path, BLOBS_OPEN, NULL, 0, &e) < 0)
         return NULL;
     return repo_open(&r, b, "test", &o, &e) < 0 ? NULL : r;

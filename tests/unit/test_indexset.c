@@ -223,7 +223,7 @@ static void against_model(unsigned version, unsigned ecc)
     m.watermark = INT64_MIN;
     uint64_t seed = 5 + version;
     assert_ok(open_set(&r, 1 << 24, 0, &e), &e);
-    check_model(&r, &m); /* an empty repository */
+    check_model(&r, &m);                                      /* an empty repository */
     static const unsigned more[] = {10, 10, 10, 10, 90, 330}; /* up to so many that entries are decoded ahead */
     for (unsigned turn = 0, tables = 0; turn < sizeof more / sizeof *more; turn++) {
         random_tables(&r, &m, more[turn], &seed);
