@@ -418,25 +418,42 @@ int index_set_open(struct index_set **ret, struct blobs *b, const struct sealer 
     return r;
 }
 
+#define CHECK_ROUND 64
+
+static int check_round(struct index_set *x, const struct blob_info *b, size_t n, struct index_checked *checked,
+                       index_bad_fn *fn, void *arg, struct err *e)
+{
+    int r = 0;
+    index_check_ahead(&x->cache, b, n, checked);
+    for (size_t i = 0; r == 0 && i < n; i++) {
+        struct index_checked *k = &checked[i];
+        if (!k->done) {
+            k->why = (struct err)ERR_INIT;
+            k->rc = index_cache_check(&x->cache, &b[i], &k->why);
+        }
+        if (k->rc == 0)
+            continue;
+        if (k->rc == -ENOENT || (k->why.cls != ERR_DAMAGE && k->why.cls != ERR_FORMAT)) {
+            *e = k->why;
+            return k->rc;
+        }
+        r = fn(b[i].name, k->why.msg, arg);
+    }
+    return r;
+}
+
 static int check_blobs(struct index_set *x, const struct epoch_state *st, const _Atomic bool *stop, index_bad_fn *fn,
                        void *arg, struct err *e)
 {
-    for (size_t i = 0; i < st->n_blobs; i++) {
-        struct err why = ERR_INIT;
+    CLEANUP_FREE struct index_checked *checked = calloc(CHECK_ROUND, sizeof *checked);
+    int r = checked ? 0 : err_nomem(e);
+    for (size_t i = 0; r == 0 && i < st->n_blobs; i += CHECK_ROUND) {
+        const size_t left = st->n_blobs - i;
         if (stop && atomic_load(stop))
             return err_set(e, ERR_INTERRUPTED, ECANCELED, "interrupted while index blobs were read");
-        int r = index_cache_check(&x->cache, &st->blobs[i], &why);
-        if (r == 0)
-            continue;
-        if (r == -ENOENT || (why.cls != ERR_DAMAGE && why.cls != ERR_FORMAT)) {
-            *e = why;
-            return r;
-        }
-        r = fn(st->blobs[i].name, why.msg, arg);
-        if (r)
-            return r;
+        r = check_round(x, &st->blobs[i], left < CHECK_ROUND ? left : CHECK_ROUND, checked, fn, arg, e);
     }
-    return 0;
+    return r;
 }
 
 int index_set_check(struct index_set *x, const _Atomic bool *stop, index_bad_fn *fn, void *arg, struct err *e)

@@ -33,6 +33,11 @@ ask_service _requests >/dev/null
 check "later, what is new" far snapshot list
 same "is fetched alone" "$(cached)" "$(blobs | wc -l)"
 
+ask_service _indexes >/dev/null
+expect "verify reads each once more, and misses the packs of these nodes" 15 'missing-pack' -- far verify
+most=$(ask_service _indexes)
+check "eight at a time, too ($most)" test "$most" -eq 8
+
 # Damage: named, whichever thread meets it; nothing wrong is kept in the cache.
 for nth in 1 30 63; do
     rm -rf "$CACHE.far"
@@ -41,6 +46,7 @@ for nth in 1 30 63; do
     cp -p "$f" "$WORK/kept"
     printf XXXX | dd of="$f" bs=1 seek=40 conv=notrunc status=none
     expect "blob $nth is damaged: named" 15 "$name" -- far snapshot list
+    expect "blob $nth is damaged: verify names it" 15 "$name" -- sf "$R" verify
     cp -p "$WORK/kept" "$f"
     check "blob $nth is whole again: opened" far snapshot list
 done
