@@ -43,7 +43,7 @@ AVX512 := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vbmi -mbmi2
 # highest first.
 DAEMON_ROOMS := base proc daemon/protocol cfg io io/native \
                 $(addprefix daemon/,records movers schedule check decide answers engine control metrics)
-DATA_ROOMS := chunker repo $(addprefix daemon/,import bench mover mover/agent)
+DATA_ROOMS := io/rbd chunker repo $(addprefix daemon/,import bench mover mover/agent)
 with_files = $(foreach r,$(1),$(if $(wildcard $(r)/*.c),$(r)))
 highest_first = $(if $(1),$(call highest_first,$(wordlist 2,$(words $(1)),$(1))) $(firstword $(1)))
 room_lib = $(BUILD)/lib$(subst /,-,$(1)).a
@@ -54,7 +54,7 @@ LIBS := $(call room_libs,$(ROOMS))
 DAEMON_LIBS := $(call room_libs,$(DAEMON_ROOMS))
 DAEMON_PKGS := libsystemd sqlite3 jansson inih libcrypto blkid libmicrohttpd expat
 DAEMON_PKG_LIBS := $(shell pkg-config --libs $(DAEMON_PKGS) 2>/dev/null)
-PROGRAMS := $(BUILD)/snapferry $(BUILD)/snapferryd $(BUILD)/snapferry-mover
+PROGRAMS := $(BUILD)/snapferry $(BUILD)/snapferryd $(BUILD)/snapferry-mover $(BUILD)/snapferry-rbd
 
 src_of = $(wildcard $(1)/*.c)
 obj_of = $(patsubst %.c,$(BUILD)/%.o,$(call src_of,$(1)))
@@ -94,6 +94,12 @@ $(BUILD)/snapferry-mover: $(BUILD)/daemon/main/snapferry-mover.o $(LIBS) $(FLAGS
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(LIBS) $(PKG_LIBS) -lm
 
+# librados and librbd are loaded when it starts (io/rbd/rbd-lib.h).
+RBD_LIBS := $(call room_libs,base io/rbd)
+$(BUILD)/snapferry-rbd: $(BUILD)/daemon/main/snapferry-rbd.o $(RBD_LIBS) $(FLAGS)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(RBD_LIBS) $(shell pkg-config --libs jansson)
+
 # Beside each library stands the list of its files, so that it is made anew when one is added or removed.
 define room_rule
 $(call room_lib,$(1)): $(call obj_of,$(1)) $(call changed,$(call room_lib,$(1)).list,$(call src_of,$(1)))
@@ -132,7 +138,7 @@ $(BUILD)/tests/unit/test_cli_%: $(BUILD)/tests/unit/test_cli_%.o $(CLI_TEXT_OBJ)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(CLI_TEXT_OBJ) $(LIBS) $(PKG_LIBS) -lcmocka -lm
 # The programs that most shell tests start: they derive the key of a repository once (tests/snapferry/keys.c). The
 # daemon is there because it starts the mover that lies beside it.
-KEYS_ONCE := $(PROGRAMS:$(BUILD)/%=$(BUILD)/tests/snapferry/%)
+KEYS_ONCE := $(patsubst $(BUILD)/%,$(BUILD)/tests/snapferry/%,$(filter-out %-rbd,$(PROGRAMS)))
 $(BUILD)/tests/snapferry/snapferry: $(CLI_OBJ)
 $(BUILD)/tests/snapferry/snapferry-mover: $(BUILD)/daemon/main/snapferry-mover.o
 $(filter-out %snapferryd,$(KEYS_ONCE)): $(BUILD)/tests/snapferry/keys.o $(LIBS) $(FLAGS)
@@ -397,7 +403,7 @@ install: all man
 	$(call say,INSTALL,$(DESTDIR)$(PREFIX))
 	$(Q)install -D -m 0755 -t $(DESTDIR)$(PREFIX)/bin $(BUILD)/snapferry
 	$(Q)install -D -m 0755 -t $(DESTDIR)$(PREFIX)/sbin $(BUILD)/snapferryd
-	$(Q)install -D -m 0755 -t $(DESTDIR)$(PREFIX)/libexec/snapferry $(BUILD)/snapferry-mover
+	$(Q)install -D -m 0755 -t $(DESTDIR)$(PREFIX)/libexec/snapferry $(BUILD)/snapferry-mover $(BUILD)/snapferry-rbd
 	$(Q)for m in $(MAN); do install -D -m 0644 $$m $(DESTDIR)$(PREFIX)/share/man/man$${m##*.}/$${m##*/}; done
 	$(Q)install -d $(DESTDIR)$(UNITDIR) $(DESTDIR)$(SYSCONFDIR)/snapferry/conf.d $(DESTDIR)$(PREFIX)/share/doc/snapferry
 	$(Q)for u in systemd/*.service systemd/*.socket systemd/*.slice; do \

@@ -395,8 +395,7 @@ const struct key key_table[] = {
       "Maximum rate of writes to the copy; 0: write-limit of [mover]."},
      COPY(write_limit), V_RATE, RATE_MIN, 0, NULL},
     {{"driver", "storage-class", "name", "",
-      "Driver: reflink, device, lvm-thin, lvm, zfs, nbd, qemu, plugin:NAME; rbd is reserved and not implemented in "
-      "this build; required."},
+      "Driver: reflink, device, lvm-thin, lvm, zfs, nbd, qemu, rbd, plugin:NAME; required."},
      CLASS(driver), V_DRIVER, ANY, NULL},
     {{"match", "storage-class", "list of patterns", "",
       "Patterns of the volumes of this class, or of what their storage says of them (vg:GROUP, pool:GROUP/POOL, "

@@ -387,7 +387,10 @@ static bool names_paths(const char *driver)
 /* What drivers say of their volumes besides the name. */
 static const struct {
     const char *driver, *kinds[4];
-} labels[] = {{"lvm-thin", {"vg:", "pool:", "tag:"}}, {"lvm", {"vg:", "tag:"}}, {"zfs", {"dataset:", "pool:", "tag:"}}};
+} labels[] = {{"lvm-thin", {"vg:", "pool:", "tag:"}},
+              {"lvm", {"vg:", "tag:"}},
+              {"zfs", {"dataset:", "pool:", "tag:"}},
+              {"rbd", {"pool:", "tag:"}}};
 
 /* Whether the driver (NULL: any) has labels of that kind. */
 static bool label_known(const char *driver, const char *word)
@@ -408,6 +411,9 @@ static void check_class_word(struct cfg *c, const struct section *s, const struc
     if (!strcmp(driver, "qemu") && strncmp(word, "qemu:///", 8) != 0)
         complain_value(c, CFG_ERROR, s, v, "qemu:///PATH/OF/QMP.sock/NODE",
                        "match: volumes of driver qemu are drives of machines, not \"%s\"", word);
+    if (!strcmp(driver, "rbd") && !label_known(driver, word) && (*word == '/' || !strchr(word, '/')))
+        complain_value(c, CFG_ERROR, s, v, "or POOL/NAMESPACE/IMAGE, with * for a part",
+                       "match: volumes of driver rbd are POOL/IMAGE, pool: or tag:, not \"%s\"", word);
     if (!names_paths(driver) || *word == '/' || label_known(driver, word))
         return;
     if (is_lvm(driver))

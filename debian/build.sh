@@ -17,7 +17,8 @@ cd "$root"
 # Exclude build output, in the tree and under debian/.
 tar -c --exclude=./.git --exclude='./build*' --exclude=./debian/build --exclude=./debian/tmp \
     --exclude=./debian/.debhelper \
-    --exclude=./debian/snapferry --exclude=./debian/snapferry-doc --exclude=./perf/results . | tar -x -C "$src"
+    --exclude=./debian/snapferry --exclude=./debian/snapferry-doc --exclude=./debian/snapferry-rbd \
+    --exclude=./perf/results . | tar -x -C "$src"
 cd "$src"
 # -d: tests/deps.sh has installed the dependencies; without it, build-essential with a C++ compiler would be required.
 if ! dpkg-buildpackage -b -d -us -uc "$@" >"$work/log" 2>&1; then

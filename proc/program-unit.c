@@ -100,6 +100,41 @@ static void args_add_options(struct list *l, const struct program_unit *u, const
     args_add(l, strdup("--"));
 }
 
+/* Exactly this environment, without variables that the manager sets in its units. */
+static void args_add_command(struct list *l, const char *self, const struct program *p, const char *const *env)
+{
+    args_add(l, escape_dollars(self));
+    args_add(l, strdup(PROGRAM_RUN_OPTION));
+    args_add(l, escape_dollars(p->label ? p->label : p->argv[0]));
+    for (size_t i = 0; env && env[i]; i++)
+        args_add(l, escape_dollars(env[i]));
+    args_add(l, strdup("--"));
+    for (size_t i = 0; p->argv[i]; i++)
+        args_add(l, escape_dollars(p->argv[i]));
+}
+
+int program_command_make(char ***ret, const struct program *p, const char *const *env, struct err *e)
+{
+    char self[PATH_MAX];
+    int rc = program_self(self, sizeof self, e);
+    if (rc < 0)
+        return rc;
+    struct list l = {calloc(count(env) + count((const char *const *)p->argv) + 5, sizeof(char *)), 0, false};
+    if (l.v)
+        args_add_command(&l, self, p, env);
+    if (!l.v || l.failed) {
+        free_list(l.v);
+        return err_nomem(e);
+    }
+    *ret = l.v;
+    return 0;
+}
+
+void program_command_free(char **command)
+{
+    free_list(command);
+}
+
 int program_unit_make(struct program_unit *ret, const struct program *p, const char *const *env, struct err *e)
 {
     static atomic_uint serial;
@@ -118,15 +153,7 @@ int program_unit_make(struct program_unit *ret, const struct program *p, const c
         return err_nomem(e);
     }
     args_add_options(&run, ret, p);
-    /* Exactly this environment, without variables that the manager sets in its units. */
-    args_add(&run, escape_dollars(self));
-    args_add(&run, strdup(PROGRAM_RUN_OPTION));
-    args_add(&run, escape_dollars(p->label ? p->label : p->argv[0]));
-    for (size_t i = 0; env && env[i]; i++)
-        args_add(&run, escape_dollars(env[i]));
-    args_add(&run, strdup("--"));
-    for (size_t i = 0; p->argv[i]; i++)
-        args_add(&run, escape_dollars(p->argv[i]));
+    args_add_command(&run, self, p, env);
     if (!p->finish) {
         args_add(&stop, strdup(SYSTEMCTL));
         args_add(&stop, strdup("stop"));

@@ -14,4 +14,9 @@ struct program_unit {
 int program_unit_make(struct program_unit *ret, const struct program *p, const char *const *env, struct err *e);
 void program_unit_free(struct program_unit *u);
 
+/* The command line of a unit's ExecStart that executes p with exactly this environment, as PROGRAM_RUN_OPTION does.
+ * NULL-terminated, for program_command_free(). */
+int program_command_make(char ***ret, const struct program *p, const char *const *env, struct err *e);
+void program_command_free(char **command);
+
 #endif

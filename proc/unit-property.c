@@ -50,6 +50,10 @@ void unit_put_i32(struct unit_properties *p, const char *name, int32_t v)
 {
     TRY(p, sd_bus_message_append(p->m, "(sv)", name, "i", v));
 }
+void unit_put_fd(struct unit_properties *p, const char *name, int fd)
+{
+    TRY(p, sd_bus_message_append(p->m, "(sv)", name, "h", fd));
+}
 void unit_put_bandwidth(struct unit_properties *p, const char *name, const char *path, uint64_t v)
 {
     TRY(p, sd_bus_message_append(p->m, "(sv)", name, "a(st)", 1, path, v));

@@ -23,6 +23,8 @@ void unit_put_bool(struct unit_properties *p, const char *name, bool v);
 void unit_put_u64(struct unit_properties *p, const char *name, uint64_t v);
 void unit_put_u32(struct unit_properties *p, const char *name, uint32_t v);
 void unit_put_i32(struct unit_properties *p, const char *name, int32_t v);
+/* StandardInputFileDescriptor and so on. The message has a duplicate of it. */
+void unit_put_fd(struct unit_properties *p, const char *name, int fd);
 /* `list` is NULL-terminated. */
 void unit_put_strings(struct unit_properties *p, const char *name, const char *const *list);
 /* These only, or all but these: SystemCallFilter, RestrictAddressFamilies. */

@@ -27,16 +27,17 @@ program_of() { # PACKAGE PROGRAM
     (cd "$dir" && apt-get download -qq "$1" >/dev/null 2>&1 && dpkg-deb -x "$1"_*.deb . && rm -f "$1"_*.deb) ||
         echo "$2 could not be fetched: what needs it is skipped" >&2
 }
-# Ceph's object store, without its services on this machine: 60 MB, of which what tests/s3-lib.sh starts is kept.
+# Ceph's object store and block devices, without services on this machine: 66 MB, of which what tests/ceph-lib.sh starts
+# is kept.
 ceph() {
     local dir=${BUILD:-build}/ceph name
-    [ ! -x "$dir/usr/bin/radosgw" ] || return 0
+    [ ! -x "$dir/usr/bin/radosgw" ] || [ ! -x "$dir/usr/bin/rbd" ] || return 0
     rm -rf "$dir" && mkdir -p "$dir/debs/partial"
     if apt-get install -qq -y --no-install-recommends --download-only -o Debug::NoLocking=1 \
-        -o "Dir::Cache::archives=$(realpath "$dir/debs")" ceph-mon ceph-osd radosgw >/dev/null 2>&1; then
+        -o "Dir::Cache::archives=$(realpath "$dir/debs")" ceph-mon ceph-osd ceph-common radosgw >/dev/null 2>&1; then
         for name in "$dir"/debs/*.deb; do
             dpkg-deb --fsys-tarfile "$name" | tar -x -C "$dir" --wildcards --no-anchored '*.so*' 'ceph-mon' 'ceph-osd' \
-                'radosgw' 'radosgw-admin' 'ceph-authtool' 'monmaptool' 'osdmaptool' 2>/dev/null || true
+                'radosgw' 'radosgw-admin' 'ceph-authtool' 'monmaptool' 'osdmaptool' 'usr/bin/rbd' 2>/dev/null || true
         done
     fi
     rm -rf "$dir/debs"

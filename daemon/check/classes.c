@@ -101,12 +101,8 @@ static void check_driver(struct cfg *c, const struct view *v)
     if (v->driver || !name[0])
         return;
     cfg_where(c, "storage-class", v->cfg->name, "driver", where);
-    if (driver_known_elsewhere(name))
-        cfg_complain(c, CFG_WARNING, where, "backups and restores of this class are refused",
-                     "[storage-class \"%s\"]: this build has no driver %s", v->cfg->name, name);
-    else
-        cfg_complain(c, CFG_ERROR, where, NULL, "[storage-class \"%s\"]: unknown driver %s; the nearest known is %s",
-                     v->cfg->name, name, nearest_driver(name));
+    cfg_complain(c, CFG_ERROR, where, NULL, "[storage-class \"%s\"]: unknown driver %s; the nearest known is %s",
+                 v->cfg->name, name, nearest_driver(name));
 }
 
 /* ---- what can it do here ---- */
@@ -255,11 +251,12 @@ static void check_mechanism(struct cfg *c, const struct view *own, const struct 
     complain_err(c, CFG_ERROR, where, &why);
 }
 
-/* Options are for plugins, and for the hook that makes overlays for the driver device. */
+/* Options are for plugins, for driver rbd, which has looked at them, and for the hook that makes overlays for the
+ * driver device. */
 static void check_options(struct cfg *c, const struct view *own, const struct cfg_policy *p)
 {
     char where[CFG_ORIGIN_MAX], key[200];
-    if (!p->options || !p->options->key || p->mover[0] || own->cfg->plugin[0] ||
+    if (!p->options || !p->options->key || p->mover[0] || own->cfg->plugin[0] || !strcmp(own->cfg->driver, "rbd") ||
         (!strcmp(own->cfg->driver, "device") && p->hook_overlay[0]))
         return;
     snprintf(key, sizeof key, "backup-option.%.180s", p->options->key);

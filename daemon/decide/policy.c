@@ -126,6 +126,18 @@ static void add_peers(const struct cfg *c, const struct cfg_class *own, struct s
         }
 }
 
+/* Of a volume, or, where a look at the storage is at all volumes of the class, of the class: without its options driver
+ * rbd does not find the cluster. */
+static json_t *class_options(const struct cfg *c, const struct cfg_class *k, const struct cfg_policy *p)
+{
+    struct cfg_policy own = {.effective = NULL};
+    if ((p && p->effective) || strcmp(k->driver, "rbd") != 0 || cfg_policy_of_class(c, k->name, &own, NULL) < 0)
+        return options_from_cfg(p ? p->options : NULL);
+    json_t *ret = options_from_cfg(own.options);
+    cfg_policy_clear(&own);
+    return ret;
+}
+
 const struct class_desc *class_from_cfg(const struct cfg *c, const struct cfg_class *k, const struct cfg_policy *p)
 {
     struct class_desc o;
@@ -143,7 +155,7 @@ const struct class_desc *class_from_cfg(const struct cfg *c, const struct cfg_cl
         str_set(&o.plugin, g->program);
         str_set(&o.plugin_user, g->user);
     }
-    json_take(&o.options, options_from_cfg(p ? p->options : NULL));
+    json_take(&o.options, class_options(c, k, p));
     o.accept_inconsistent = p && p->accept_inconsistent;
     o.point_in_time = p && !strcmp(k->driver, "nbd") && p->point_in_time;
     o.cow_percent = p && !strcmp(k->driver, "lvm") ? p->cow_percent : 0;

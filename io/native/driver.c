@@ -5,8 +5,9 @@
 #include <errno.h>
 #include <string.h>
 
-static const struct driver *const drivers[] = {&driver_reflink, &driver_device, &driver_lvm_thin, &driver_lvm,
-                                               &driver_zfs,     &driver_nbd,    &driver_qemu,     &driver_plugin};
+static const struct driver *const drivers[] = {&driver_reflink, &driver_device, &driver_lvm_thin,
+                                               &driver_lvm,     &driver_zfs,    &driver_nbd,
+                                               &driver_qemu,    &driver_rbd,    &driver_plugin};
 #define PLUGIN_PREFIX "plugin:"
 
 const struct driver *driver_at(unsigned i)
@@ -24,15 +25,6 @@ const struct driver *driver_by_name(const char *name)
         if (drivers[i] != &driver_plugin && strcmp(drivers[i]->name, name) == 0)
             return drivers[i];
     return NULL;
-}
-
-bool driver_known_elsewhere(const char *name)
-{
-    static const char *const known[] = {"rbd"};
-    for (size_t i = 0; name && i < sizeof known / sizeof known[0]; i++)
-        if (strcmp(known[i], name) == 0)
-            return true;
-    return false;
 }
 
 bool expose_same_pool(const struct driver_class *own, const struct volume *v, const struct driver_class *into)

@@ -28,7 +28,7 @@
 /* A [storage-class] as passed to a driver; strings and arrays are borrowed. */
 struct driver_class {
     const char *name;   /* of the section */
-    const char *driver; /* "reflink", "device", "lvm-thin", "lvm", "zfs", "nbd", "qemu", "plugin:NAME" */
+    const char *driver; /* "reflink", "device", "lvm-thin", "lvm", "zfs", "nbd", "qemu", "rbd", "plugin:NAME" */
     /* Patterns of volume names (fnmatch with FNM_PATHNAME) and of labels (KIND:PATTERN); NULL-terminated; may be empty.
      */
     const char *const *match;
@@ -292,10 +292,6 @@ bool driver_target_identity(const char *path, char *out, size_t size);
 const struct driver *driver_by_name(const char *name);
 /* Built-in drivers, NULL past the end. */
 const struct driver *driver_at(unsigned i);
-/* A reserved name of a driver that is not implemented in this build ("rbd"): a warning in
- * check-config, an error when used. */
-bool driver_known_elsewhere(const char *name);
-
 /* Input of the choice of mechanism. */
 struct expose_request {
     const struct driver_class *own;
@@ -362,6 +358,6 @@ void alias_new(char ret[ALIAS_LEN + 1]);
 bool alias_valid(const char *s);
 
 extern const struct driver driver_reflink, driver_device, driver_lvm_thin, driver_lvm, driver_zfs, driver_nbd,
-    driver_qemu, driver_plugin;
+    driver_qemu, driver_rbd, driver_plugin;
 
 #endif

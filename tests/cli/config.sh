@@ -50,6 +50,11 @@ cp examples/snapferry.ini "$WORK/qemu/" &&
 "$SNAPFERRY" check-config --config-dir "$WORK/qemu" >"$WORK/out" 2>&1
 same "the example of QEMU has no errors" "$(grep ' error: ' "$WORK/out")" ""
 check "and was read" grep -qE 'match +qemu:///run/vm' "$WORK/out"
+mkdir -p "$WORK/rbd/conf.d"
+cp examples/snapferry.ini "$WORK/rbd/" && cp examples/rbd.ini "$WORK/rbd/conf.d/"
+"$SNAPFERRY" check-config --config-dir "$WORK/rbd" >"$WORK/out" 2>&1
+same "the example of Ceph has no errors" "$(grep ' error: ' "$WORK/out")" ""
+check "and was read" grep -qE 'match +vms/\*' "$WORK/out"
 COLUMNS=80 conf >"$WORK/out" 2>&1
 check "no escape sequences but on a terminal" sh -c "! grep -q \$'\033' $WORK/out"
 same "80 columns are enough" "$(awk 'length > 80 && !/\// { n++ } END { print n + 0 }' "$WORK/out")" 0
@@ -137,9 +142,11 @@ s3_section https://s3.example.org /x cred:s3
 expect "a prefix that is a path" 2 'a key does not begin with a slash' -- conf
 rm "$C/conf.d/70.ini"
 
-# A class whose driver this build lacks.
+# A class whose driver is in a package that is not installed. (The program lies beside the command in a build.)
+mkdir -p "$WORK/alone" && cp "$SNAPFERRY" "$WORK/alone/"
 printf '[storage-class "gold"]\ndriver = rbd\nmatch = tank/*\n' >"$C/conf.d/70.ini"
-expect "a driver that this build lacks: a warning" 0 'this build has no driver rbd' -- conf
+expect "a driver whose package is not there: a warning" 0 'warning: .*cannot run .*/snapferry-rbd' -- \
+    "$WORK/alone/snapferry" check-config --config-dir "$C"
 rm "$C/conf.d/70.ini"
 
 # What lies in conf.d and is not read.

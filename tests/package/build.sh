@@ -16,9 +16,14 @@ check "the tests of a build of the package are known" sh -c "cd '$root' && $aske
 out=$(packages) || { fail "the packages are built" "$out"; finish; }
 pass "the packages are built"
 deb=$DEBS/1/snapferry_${version}_amd64.deb doc=$DEBS/1/snapferry-doc_${version}_all.deb
-check "there are two" test -s "$deb" -a -s "$doc"
+rbd=$DEBS/1/snapferry-rbd_${version}_amd64.deb
+check "there are three" test -s "$deb" -a -s "$doc" -a -s "$rbd"
 dpkg-deb -x "$deb" "$WORK/x" && dpkg-deb -e "$deb" "$WORK/control" && dpkg-deb -x "$doc" "$WORK/doc"
-for f in usr/bin/snapferry usr/sbin/snapferryd usr/libexec/snapferry/snapferry-mover; do
+same "what uses Ceph is in one, and nothing else" "$(dpkg-deb -c "$rbd" | awk '$1 ~ /^-/ {print $NF}' |
+    grep -v /usr/share/doc/)$(find "$WORK/x" -name '*rbd*')" ./usr/libexec/snapferry/snapferry-rbd
+check "which needs librbd1" grep -q librbd1 <<<"$(dpkg-deb -f "$rbd" Depends)"
+dpkg-deb -x "$rbd" "$WORK/x"
+for f in usr/bin/snapferry usr/sbin/snapferryd usr/libexec/snapferry/snapferry-{mover,rbd}; do
     same "$f tells its version" "$("$WORK/x/$f" --version | grep -o '[0-9.]*$')" "$version"
     check "$f: relro, bindnow, PIE, no executable stack" sh -c "
         readelf -lW '$WORK/x/$f' | grep -q GNU_RELRO && readelf -dW '$WORK/x/$f' | grep -qE 'BIND_NOW|NOW' &&

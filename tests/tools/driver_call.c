@@ -3,12 +3,13 @@
  * driver_call - one call of a driver, for shell tests
  *
  * driver_call [--driver D] [--name CLASS] [--match PATTERN]... [--target T] [--node N] [--accept] [--hook PROGRAM]
- *             [--cow PERCENT] [--plugin PROGRAM] [--into-name CLASS --into-driver D --into-target T] VERB ARG...
- * Prints the JSON documents that come back, one in a line; exits with the class of the error, its sentence on standard
- * error. Verbs are below.
+ *             [--cow PERCENT] [--option KEY=VALUE]... [--plugin PROGRAM] [--into-name CLASS --into-driver D
+ * --into-target T] VERB ARG... Prints the JSON documents that come back, one in a line; exits with the class of the
+ * error, its sentence on standard error. Verbs are below.
  */
 #include "base/cleanup.h"
 #include "io/native/driver.h"
+#include "io/native/rbd.h"
 #include "io/source.h"
 
 #include <errno.h>
@@ -310,6 +311,24 @@ static int v_cat(char **a)
     return rc;
 }
 
+/* EXPOSURE-JSON: "hole|data START LENGTH" of each extent that a mover would be told of by a server. */
+static int v_extents(char **a)
+{
+    struct exposure x;
+    struct source *s = NULL;
+    struct extent t = {.start = 0};
+    int fd = -1, rc = exposure_arg(a[0], &x);
+    if (rc == 0)
+        rc = d->open(&own, &x, &fd, &e);
+    if (rc == 0)
+        rc = source_from_fd(&s, fd, x.path, "driver-call", &e);
+    for (uint64_t at = 0; rc == 0 && at < x.size; at = t.start + t.len)
+        if ((rc = source_extent(s, at, &t, &e)) == 0)
+            printf("%s %llu %llu\n", t.hole ? "hole" : "data", (unsigned long long)t.start, (unsigned long long)t.len);
+    source_free(s);
+    return rc;
+}
+
 /* NAME SIZE ALIAS keep|overwrite */
 static int v_target(char **a)
 {
@@ -384,16 +403,13 @@ static const struct {
     const char *name;
     int args;
     int (*fn)(char **a);
-} verbs[] = {{"abilities", 0, v_abilities}, {"volumes", 0, v_volumes},
-             {"resolve", 1, v_resolve},     {"snapshot", 2, v_snapshot},
-             {"find", 2, v_find},           {"list", 0, v_list},
-             {"remove", 1, v_remove},       {"expose", 4, v_expose},
-             {"unexpose", 1, v_unexpose},   {"cat", 1, v_cat},
-             {"exposures", 0, v_exposures}, {"target", 4, v_target},
-             {"commit", 1, v_commit},       {"abort", 1, v_abort},
-             {"fill", 2, v_fill},           {"pool", 0, v_pool},
-             {"choose", 2, v_choose},       {"changed", 2, v_changed},
-             {"allocated", 1, v_allocated}, {"group", 4, v_group}};
+} verbs[] = {
+    {"abilities", 0, v_abilities}, {"volumes", 0, v_volumes}, {"resolve", 1, v_resolve}, {"snapshot", 2, v_snapshot},
+    {"find", 2, v_find},           {"list", 0, v_list},       {"remove", 1, v_remove},   {"expose", 4, v_expose},
+    {"unexpose", 1, v_unexpose},   {"cat", 1, v_cat},         {"extents", 1, v_extents}, {"exposures", 0, v_exposures},
+    {"target", 4, v_target},       {"commit", 1, v_commit},   {"abort", 1, v_abort},     {"fill", 2, v_fill},
+    {"pool", 0, v_pool},           {"choose", 2, v_choose},   {"changed", 2, v_changed}, {"allocated", 1, v_allocated},
+    {"group", 4, v_group}};
 
 static void log_stderr(enum log_level lvl, const char *line, void *arg)
 {
@@ -404,20 +420,15 @@ static void log_stderr(enum log_level lvl, const char *line, void *arg)
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {{"driver", 1, NULL, 'd'},
-                                            {"name", 1, NULL, 'n'},
-                                            {"match", 1, NULL, 'm'},
-                                            {"target", 1, NULL, 't'},
-                                            {"node", 1, NULL, 'N'},
-                                            {"accept", 0, NULL, 'a'},
-                                            {"hook", 1, NULL, 'h'},
-                                            {"plugin", 1, NULL, 'p'},
-                                            {"into-name", 1, NULL, 'I'},
-                                            {"into-driver", 1, NULL, 'D'},
-                                            {"into-target", 1, NULL, 'T'},
-                                            {"cow", 1, NULL, 'c'},
-                                            {NULL, 0, NULL, 0}};
+    static const struct option options[] = {{"driver", 1, NULL, 'd'},      {"name", 1, NULL, 'n'},
+                                            {"match", 1, NULL, 'm'},       {"target", 1, NULL, 't'},
+                                            {"node", 1, NULL, 'N'},        {"accept", 0, NULL, 'a'},
+                                            {"hook", 1, NULL, 'h'},        {"plugin", 1, NULL, 'p'},
+                                            {"into-name", 1, NULL, 'I'},   {"into-driver", 1, NULL, 'D'},
+                                            {"into-target", 1, NULL, 'T'}, {"cow", 1, NULL, 'c'},
+                                            {"option", 1, NULL, 'o'},      {NULL, 0, NULL, 0}};
     int o, matches = 0;
+    char *value;
     while ((o = getopt_long(argc, argv, "+", options, NULL)) != -1) {
         switch (o) {
         case 'd':
@@ -444,6 +455,13 @@ int main(int argc, char **argv)
         case 'c':
             own.cow_percent = (unsigned)atoi(optarg);
             break;
+        case 'o':
+            if (!own.options)
+                own.options = json_object();
+            if ((value = strchr(optarg, '=')))
+                *value++ = '\0';
+            json_object_set_new(own.options, optarg, json_string(value ? value : ""));
+            break;
         case 'p':
             own.plugin = optarg;
             break;
@@ -461,6 +479,8 @@ int main(int argc, char **argv)
         }
     }
     own.match = match;
+    if (getenv("SNAPFERRY_RBD"))
+        rbd_program_test(getenv("SNAPFERRY_RBD"));
     log_to(log_stderr, NULL);
     d = driver_by_name(own.driver);
     for (size_t i = 0; d && optind < argc && i < sizeof verbs / sizeof verbs[0]; i++) {

@@ -43,7 +43,7 @@ static void drivers_that_are_not_there(void **state)
     (void)state;
     put_file("pw", 0600, "secret\n");
     struct cfg *c = checked(true, REPO "[storage-class \"a\"]\ndriver = rbd\nmatch = tank/*\n");
-    assert_complains(c, CFG_WARNING, "snapferry.ini:5", "this build has no driver rbd");
+    assert_complains(c, CFG_WARNING, "snapferry.ini:4", "/snapferry-rbd: No such file");
     assert_int_equal(cfg_errors(c), 0);
     cfg_free(c);
     c = checked(false, REPO "[storage-class \"a\"]\ndriver = relfink\nmatch = /x\n");

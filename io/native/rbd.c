@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* rbd.c - driver rbd: images of Ceph (rbd.h) */
+#include "io/native/rbd.h"
+
+#include "base/cleanup.h"
+#include "io/nbd-uri.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* In the address by which a mover calls what it reads: the server is this program, at the other end of a socket that
+ * the mover gets. */
+#define SERVER "/snapferry-rbd"
+
+/* ---- classes ---- */
+
+static int check_word(const struct driver_class *c, const char *word, struct err *e)
+{
+    if (rbd_is_label(word) || rbd_name_check(word, NULL) == 0)
+        return 0;
+    err_set(e, ERR_USAGE, EINVAL,
+            "storage class \"%s\": pattern \"%s\" is not of the form POOL/IMAGE or POOL/NAMESPACE/IMAGE", c->name,
+            word);
+    return err_hint(e, "or pool:POOL, and tag:NAME for images with NAME in the metadata " RBD_WORDS
+                       ", tag:KEY=VALUE for any metadata");
+}
+
+static int check_options(const struct driver_class *c, struct err *e)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(c->options, key, value)
+    {
+        const bool config = strcmp(key, "ceph-config") == 0;
+        const char *text = json_string_value(value);
+        if (!config && strcmp(key, "ceph-user") != 0)
+            return err_set(e, ERR_USAGE, EINVAL,
+                           "storage class \"%s\": driver rbd has no option backup-option.%s, but ceph-config and "
+                           "ceph-user",
+                           c->name, key);
+        if (config && text && text[0] != '/')
+            return err_set(e, ERR_USAGE, EINVAL,
+                           "storage class \"%s\": backup-option.ceph-config is an absolute path, not \"%s\"", c->name,
+                           text);
+        if (!config && text && strncmp(text, "client.", 7) == 0)
+            return err_set(e, ERR_USAGE, EINVAL,
+                           "storage class \"%s\": backup-option.ceph-user is %s, without \"client.\"", c->name,
+                           text + 7);
+    }
+    return 0;
+}
+
+static int rbd_abilities(const struct driver_class *c, unsigned *ret, struct err *e)
+{
+    int rc = 0;
+    *ret = 0;
+    for (size_t i = 0; rc == 0 && c->match && c->match[i]; i++)
+        rc = check_word(c, c->match[i], e);
+    if (rc == 0)
+        rc = check_options(c, e);
+    if (rc == 0 && (rc = rbd_installed(e)) < 0)
+        err_wrap(e, "storage class \"%s\"", c->name);
+    if (rc == 0)
+        *ret = DRIVER_SNAPSHOT | DRIVER_NATIVE_RO | DRIVER_CHANGED | DRIVER_SOCKET;
+    return rc;
+}
+
+/* ---- volumes ---- */
+
+static int rbd_resolve(const struct driver_class *c, const char *name, struct volume *ret, struct err *e)
+{
+    char exact[VOLUME_NAME_MAX + 1];
+    const char *const names[] = {exact, NULL};
+    CLEANUP(rbd_report_free) struct rbd_report r = {.doc = NULL};
+    memset(ret, 0, sizeof *ret);
+    int rc = rbd_name_check(name, e);
+    if (rc < 0)
+        return rc;
+    snprintf(exact, sizeof exact, "=%s", name);
+    rc = rbd_report_read(&r, c, names, e);
+    if (rc == 0 && r.n == 0)
+        rc = err_plain(e, ERR_NOT_FOUND, ENOENT, "there is no image %s", name);
+    if (rc == 0)
+        rbd_describe(&r, &r.image[0], ret);
+    return rc;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct volume *)a)->name, ((const struct volume *)b)->name);
+}
+
+static bool selects_labels(const struct driver_class *c)
+{
+    bool any = false;
+    for (size_t i = 0; c->match && c->match[i]; i++)
+        any = any || rbd_is_label(c->match[i]);
+    return any;
+}
+
+/* A name with a character that no list of names can have is none. */
+static bool has_odd_name(const struct volume *v)
+{
+    for (const char *p = v->name; *p; p++)
+        if ((unsigned char)*p < ' ' || *p == 0x7f || *p == '@')
+            return true;
+    return false;
+}
+
+static int rbd_volumes(const struct driver_class *c, volume_fn *fn, void *arg, struct err *e)
+{
+    CLEANUP(rbd_report_free) struct rbd_report r = {.doc = NULL};
+    CLEANUP(rbd_patterns_free) char **patterns = NULL;
+    CLEANUP_FREE struct volume *v = NULL;
+    const bool labels = selects_labels(c);
+    size_t n = 0;
+    int rc = rbd_patterns(c, false, &patterns, e);
+    if (rc < 0 || !patterns[0])
+        return rc;
+    rc = rbd_report_read(&r, c, (const char *const *)patterns, e);
+    if (rc == 0 && !(v = calloc(r.n + 1, sizeof *v)))
+        rc = err_nomem(e);
+    for (size_t i = 0; rc == 0 && i < r.n; i++) {
+        rbd_describe(&r, &r.image[i], &v[n]);
+        if (has_odd_name(&v[n]))
+            log_warning("class \"%s\": ignored: an image with the id %s has a name that cannot be written", c->name,
+                        r.image[i].id);
+        else if ((labels || rbd_is_matched(c, &v[n])) && v[n].size)
+            n++;
+    }
+    if (rc == 0 && n)
+        qsort(v, n, sizeof *v, by_name);
+    for (size_t i = 0; rc == 0 && i < n; i++)
+        rc = fn(&v[i], arg);
+    return rc;
+}
+
+/* ---- exposing ---- */
+
+static int rbd_expose(const struct driver_class *c, const struct native *n, const struct driver_class *into,
+                      enum expose_mechanism m, bool read_only, const char *alias, struct exposure *ret, struct err *e)
+{
+    struct nbd_uri u = {.socket = SERVER};
+    CLEANUP_FREE struct native *now = malloc(sizeof *now);
+    (void)into, (void)alias;
+    if (!now)
+        return err_nomem(e);
+    if (m != EXPOSE_NATIVE || !read_only)
+        return err_set(e, ERR_USAGE, ENOTSUP, "driver rbd reads snapshots as they are (storage class \"%s\")", c->name);
+    int rc = rbd_native_find(c, NULL, n->tag.alias, n->handle, now, e);
+    if (rc < 0)
+        return rc;
+    if (now->size != n->size)
+        return err_set(e, ERR_DAMAGE, EIO, "%s has %" PRIu64 " bytes, and had %" PRIu64 " when it was taken",
+                       now->handle, now->size, n->size);
+    if ((size_t)snprintf(u.export, sizeof u.export, "%s", now->handle) >= sizeof u.export)
+        return err_set(e, ERR_USAGE, ENAMETOOLONG, "the name of %.200s is too long", now->handle);
+    memset(ret, 0, sizeof *ret);
+    ret->mechanism = EXPOSE_NATIVE;
+    ret->read_only = true;
+    ret->size = n->size;
+    nbd_uri_text(&u, ret->path);
+    memcpy(ret->where, now->handle, sizeof ret->where);
+    snprintf(ret->klass, sizeof ret->klass, "%s", c->name);
+    return 0;
+}
+
+static int rbd_unexpose(const struct driver_class *into, const struct exposure *x, struct err *e)
+{
+    (void)into, (void)x, (void)e;
+    return 0; /* a server ends with its client */
+}
+
+static int rbd_exposures(const struct driver_class *into, exposure_fn *fn, void *arg, struct err *e)
+{
+    (void)into, (void)fn, (void)arg, (void)e;
+    return 0;
+}
+
+/* A socket with a server of its own at the other end: the mover negotiates. */
+static int rbd_open(const struct driver_class *c, const struct exposure *x, int *fd, struct err *e)
+{
+    CLEANUP(rbd_report_free) struct rbd_report r = {.doc = NULL};
+    const struct rbd_image *i = NULL;
+    struct rbd_snap s;
+    const char *snap = strchr(x->where, '@');
+    CLEANUP_FREE struct rbd_tag *t = malloc(sizeof *t);
+    if (!t)
+        return err_nomem(e);
+    if (!snap || strncmp(snap + 1, RBD_PREFIX, sizeof RBD_PREFIX - 1) != 0)
+        return err_set(e, ERR_GENERIC, EINVAL, "the record of an exposure names no native snapshot of driver rbd");
+    int rc = rbd_find_ours(c, &r, x->where, snap + sizeof RBD_PREFIX, &i, t, e);
+    if (rc == -ENOENT || (rc == 0 && !rbd_snap_find(i, snap + 1, &s)))
+        rc = err_plain(e, ERR_NOT_FOUND, ENOENT, "%s is no longer on the storage", x->where);
+    return rc < 0 ? rc : rbd_serve(c, i, s.id, fd, e);
+}
+
+const struct driver driver_rbd = {
+    .name = "rbd",
+    .text = "images of Ceph (RBD); a native snapshot is a snapshot of the image",
+    .abilities = rbd_abilities,
+    .volumes = rbd_volumes,
+    .resolve = rbd_resolve,
+    .snapshot = rbd_snapshot,
+    .find = rbd_native_find,
+    .list = rbd_native_list,
+    .remove = rbd_native_remove,
+    .expose = rbd_expose,
+    .unexpose = rbd_unexpose,
+    .exposures = rbd_exposures,
+    .open = rbd_open,
+    .changed = rbd_changed,
+};

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * rbd.h - parts of the driver rbd: images of Ceph (internal to io/native)
+ *
+ * A volume is called POOL/IMAGE or POOL/NAMESPACE/IMAGE. Its id is made of the id of the cluster, the number of the
+ * pool and the id of the image, which renaming leaves as they are. Everything is done by the program snapferry-rbd
+ * (daemon/main/snapferry-rbd.c), which runs in a unit of its own and is in a package of its own.
+ *
+ * A native snapshot is the snapshot snapferry-ALIAS of the image, with the metadata snapferry.native.ALIAS of the image
+ * as its owner tag: a JSON document that names node, cluster, pool and image, so that in an image that was copied or
+ * mirrored with its snapshots nothing is ours. The tag is set before the snapshot is taken, gets its number after that,
+ * and is removed after it: one without a number is what an interrupted call has left, one with the number of a snapshot
+ * that is not there is left of one that somebody has removed, and goes when the next one is taken.
+ */
+#ifndef SNAPFERRY_IO_NATIVE_RBD_H
+#define SNAPFERRY_IO_NATIVE_RBD_H
+
+#include "io/native/driver.h"
+
+#define RBD_PART_MAX 256
+#define RBD_PREFIX "snapferry-"
+#define RBD_OWNER "snapferry.native."
+#define RBD_WORDS "snapferry.tag" /* set by the administrator: words for `match = tag:WORD` */
+
+/* ---- rbd-tool.c: the program ---- */
+
+struct rbd_snap {
+    const char *name;
+    uint64_t id, size;
+};
+struct rbd_tag {
+    struct native_tag tag;
+    char node[256];
+    uint64_t snap; /* its number, 0: incomplete */
+};
+/* Strings belong to the report. */
+struct rbd_image {
+    const char *pool, *space, *name, *id;
+    uint64_t pool_id, size;
+    bool watched;
+    const json_t *snaps, *meta;
+};
+struct rbd_report {
+    json_t *doc;
+    const char *fsid;
+    struct rbd_image *image;
+    size_t n;
+};
+/* ERR_SOURCE: the program is not installed. */
+int rbd_installed(struct err *e);
+void rbd_program_test(const char *path);
+/* The images that patterns match (report_make() in io/rbd/commands.h); what was skipped is logged for the class. */
+int rbd_report_read(struct rbd_report *ret, const struct driver_class *c, const char *const *patterns, struct err *e);
+/* Takes `text` of malloc() over. */
+int rbd_report_parse(struct rbd_report *ret, const struct driver_class *c, char *text, struct err *e);
+void rbd_report_free(struct rbd_report *r);
+/* A command that prints nothing: NULL-terminated, its name first. */
+int rbd_change(const struct driver_class *c, const char *what, const char *const *args, const char *input,
+               struct err *e);
+/* Passes its output on. */
+int rbd_print(const struct driver_class *c, const char *const *args,
+              int (*fn)(const void *, size_t, void *, struct err *), void *arg, struct err *e);
+/* A server of a snapshot at the other end of *fd. */
+int rbd_serve(const struct driver_class *c, const struct rbd_image *i, uint64_t snap, int *fd, struct err *e);
+
+/* ---- rbd-image.c: what a report says ---- */
+
+void rbd_name_of(const struct rbd_image *i, char ret[VOLUME_NAME_MAX]);
+/* "POOL/IMAGE" or "POOL/NAMESPACE/IMAGE", also of patterns. ERR_USAGE. */
+int rbd_name_check(const char *name, struct err *e);
+bool rbd_is_label(const char *word);
+void rbd_describe(const struct rbd_report *r, const struct rbd_image *i, struct volume *ret);
+/* Whether a word of `match` selects it. */
+bool rbd_is_matched(const struct driver_class *c, const struct volume *v);
+/* What may be a volume of the class, as patterns of names (`wide`: all images of their pools), NULL-terminated; set,
+ * and to be freed, also after an error. */
+int rbd_patterns(const struct driver_class *c, bool wide, char ***ret, struct err *e);
+void rbd_patterns_free(char ***patterns);
+/* The snapshot of an image with this name. False: none. */
+bool rbd_snap_find(const struct rbd_image *i, const char *name, struct rbd_snap *ret);
+
+/* Metadata of an owner tag: its key, and the document, of malloc(). */
+void rbd_tag_key(const char *alias, char ret[64]);
+int rbd_tag_write(const struct driver_class *c, const struct rbd_report *r, const struct rbd_image *i,
+                  const struct native_tag *tag, char **ret, struct err *e);
+/* The tag with this alias, of this very image and of this node. -ENODATA. */
+int rbd_tag_read(const struct driver_class *c, const struct rbd_report *r, const struct rbd_image *i, const char *alias,
+                 struct rbd_tag *ret);
+/* A native snapshot as its tag has it. False: it is incomplete, or the snapshot is not there; then its size is 0, and
+ * it has no change id. */
+bool rbd_native_of(const struct rbd_report *r, const struct rbd_image *i, const struct rbd_tag *t, struct native *ret);
+/* Each tag of this node in an image. A value other than 0 ends the walk. */
+typedef int rbd_tag_fn(const struct rbd_report *r, const struct rbd_image *i, const struct rbd_tag *t, void *arg);
+int rbd_tags(const struct driver_class *c, const struct rbd_report *r, rbd_tag_fn *fn, void *arg, struct err *e);
+
+/*
+ * What has this alias: in the image that the hint names (a name, or one with "@SNAPSHOT"), else in all images of the
+ * class's pools. -ENOENT without a message. The report is the caller's to free in any case.
+ */
+int rbd_find_ours(const struct driver_class *c, struct rbd_report *r, const char *hint, const char *alias,
+                  const struct rbd_image **image, struct rbd_tag *t, struct err *e);
+
+/* ---- rbd-native.c ---- */
+
+int rbd_snapshot(const struct driver_class *c, const struct volume *v, const struct native_tag *tag, struct native *ret,
+                 struct err *e);
+int rbd_native_find(const struct driver_class *c, const struct volume *v, const char *alias, const char *hint,
+                    struct native *ret, struct err *e);
+int rbd_native_list(const struct driver_class *c, native_fn *fn, void *arg, struct err *e);
+int rbd_native_remove(const struct driver_class *c, const struct native *n, bool *gone, struct err *e);
+
+/* ---- rbd-changed.c ---- */
+
+int rbd_changed(const struct driver_class *c, const struct native *base, const struct native *n, struct changes *list,
+                struct changed_answer *ret, struct err *e);
+
+#endif

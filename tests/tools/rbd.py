@@ -1,0 +1,60 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What Ceph's command rbd cannot do, by its libraries:
+
+rbd.py CONFIG pools NAME...                      makes pools
+rbd.py CONFIG io POOL/IMAGE w:START:LENGTH...    writes random bytes; d: discards
+rbd.py CONFIG hold POOL/IMAGE FILE               writes a block each 10 ms as one client, as a virtual machine does, with
+                                                 a number in it; appends the last number that is stored to FILE
+"""
+import ctypes
+import os
+import sys
+import time
+
+rados, rbd = ctypes.CDLL("librados.so.2"), ctypes.CDLL("librbd.so.1")
+rbd.rbd_write.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_char_p]
+rbd.rbd_discard.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64]
+
+
+def must(rc):
+    if rc < 0:
+        sys.exit(os.strerror(-rc))
+    return rc
+
+
+cluster = ctypes.c_void_p()
+must(rados.rados_create2(ctypes.byref(cluster), b"ceph", b"client.admin", ctypes.c_uint64(0)))
+must(rados.rados_conf_read_file(cluster, sys.argv[1].encode()))
+must(rados.rados_connect(cluster))
+verb, words = sys.argv[2], sys.argv[3:]
+if verb == "pools":
+    for name in words:
+        must(rados.rados_pool_create(cluster, name.encode()))
+    sys.exit(0)
+pool, _, rest = words[0].partition("/")
+space, _, name = rest.rpartition("/")
+io, image = ctypes.c_void_p(), ctypes.c_void_p()
+must(rados.rados_ioctx_create(cluster, pool.encode(), ctypes.byref(io)))
+rados.rados_ioctx_set_namespace(io, space.encode())
+must(rbd.rbd_open(io, name.encode(), ctypes.byref(image), None))
+if verb == "io":
+    for word in words[1:]:
+        what, start, length = word.split(":")
+        start, length = int(start), int(length)
+        if what == "w":
+            must(rbd.rbd_write(image, start, length, os.urandom(length)))
+        else:
+            must(rbd.rbd_discard(image, start, length))
+    must(rbd.rbd_flush(image))
+else:
+    number = 0
+    with open(words[1], "w", encoding="ascii") as out:
+        while True:
+            number += 1
+            must(rbd.rbd_write(image, number % 64 * 65536, 8, number.to_bytes(8, "little")))
+            must(rbd.rbd_flush(image))
+            print(number, file=out, flush=True)
+            time.sleep(0.01)
+must(rbd.rbd_close(image))
+rados.rados_shutdown(cluster)

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Driver rbd without Ceph: names, what snapferry-rbd reports, owner tags, labels (RS-12, RS-13, CF-08). */
+#include "tests/unit/test.h"
+
+#include "base/cleanup.h"
+#include "io/native/rbd.h"
+
+#include <sys/stat.h>
+
+#define FSID "11111111-2222-4333-8444-555555555555"
+#define ALIAS "aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee"
+
+static const struct driver_class gold = {.name = "gold", .driver = "rbd", .node = "n1", .target = ""};
+
+static void names(void **state)
+{
+    (void)state;
+    static const char *const good[] = {"vms/web1", "vms/lab/db", "a/b c", "*/*", "v?s/[ab]/*"};
+    static const char *const bad[] = {"", "vms", "/vms", "vms/", "vms//x", "vms/a/", "a/b/c/d", "vms/a@b", "=vms/a"};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        assert_int_equal(rbd_name_check(good[i], NULL), 0);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_true(rbd_name_check(bad[i], NULL) < 0);
+    assert_true(rbd_is_label("pool:vms") && rbd_is_label("tag:x=y") && !rbd_is_label("vms/x"));
+}
+
+static void patterns(void **state)
+{
+    (void)state;
+    static const char *const match[] = {"vms/web*", "vms/db*", "vms/lab/*", "pool:ssd", "tag:x", NULL};
+    struct driver_class c = gold;
+    char **p;
+    c.match = match;
+    assert_int_equal(rbd_patterns(&c, false, &p, NULL), 0);
+    static const char *const narrow[] = {"vms/web*", "vms/db*", "vms/lab/*", "ssd/*", "ssd/*/*", "*/*", "*/*/*"};
+    for (size_t i = 0; i < sizeof narrow / sizeof *narrow; i++)
+        assert_string_equal(p[i], narrow[i]);
+    assert_null(p[sizeof narrow / sizeof *narrow]);
+    rbd_patterns_free(&p);
+    /* All images of their pools, each once. */
+    assert_int_equal(rbd_patterns(&c, true, &p, NULL), 0);
+    assert_string_equal(p[0], "vms/*");
+    assert_string_equal(p[1], "vms/lab/*");
+    assert_string_equal(p[2], "ssd/*");
+    rbd_patterns_free(&p);
+}
+
+static void read_report(struct rbd_report *r, const char *snaps, const char *meta)
+{
+    char *text;
+    struct err e = ERR_INIT;
+    assert_true(asprintf(&text,
+                         "{\"fsid\": \"" FSID "\", \"skipped\": [], \"images\": [{\"pool\": \"vms\", \"pool_id\": 2, "
+                         "\"namespace\": \"\", \"name\": \"web1\", \"id\": \"10ab\", \"size\": 67108864, \"watched\": "
+                         "true, \"snaps\": [%s], \"meta\": {%s}}]}",
+                         snaps, meta) > 0);
+    assert_int_equal(rbd_report_parse(r, &gold, text, &e), 0);
+    assert_int_equal(r->n, 1);
+}
+
+static void reports(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {
+        "",
+        "[]",
+        "{}",
+        "{\"fsid\": \"x\", \"images\": []}",
+        "{\"fsid\": \"" FSID "\", \"images\": [{}]}",
+        "{\"fsid\": \"" FSID "\", \"images\": [{\"pool\": \"a\", \"pool_id\": -1, \"name\": \"b\", \"id\": \"c\", "
+        "\"size\": 1, \"snaps\": [], \"meta\": {}}]}",
+        "{\"fsid\": \"" FSID "\", \"images\": [{\"pool\": \"a\", \"pool_id\": 1, \"name\": \"b\", \"id\": \"../c\", "
+        "\"size\": 1, \"snaps\": [], \"meta\": {}}]}"};
+    struct rbd_report r;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct err e = ERR_INIT;
+        assert_true(rbd_report_parse(&r, &gold, strdup(bad[i]), &e) < 0);
+        assert_non_null(strstr(e.msg, "snapferry-rbd"));
+        rbd_report_free(&r);
+    }
+    struct volume v;
+    read_report(&r, "",
+                "\"snapferry.tag\": \"db, night\", \"owner\": \"jane\", \"note\": \"two words\", "
+                "\"snapferry.native.x\": \"y\"");
+    rbd_describe(&r, &r.image[0], &v);
+    assert_string_equal(v.name, "vms/web1");
+    assert_string_equal(v.id, "rbd:" FSID ":2:10ab");
+    assert_string_equal(v.labels, "pool:vms tag:db tag:night tag:owner=jane");
+    assert_true(v.in_use && v.block && v.size == 67108864);
+    rbd_report_free(&r);
+}
+
+static int count_tag(const struct rbd_report *r, const struct rbd_image *i, const struct rbd_tag *t, void *arg)
+{
+    (void)r, (void)i, (void)t;
+    ++*(int *)arg;
+    return 0;
+}
+
+/* The tag that was written, with the number of a snapshot; `edit`: what stands in place of `what` in it. */
+static void with_tag(struct rbd_report *ret, const char *snaps, const char *what, const char *edit)
+{
+    struct rbd_report r;
+    struct native_tag tag = {.alias = ALIAS, .volume_id = "rbd:x", .volume_name = "vms/web1", .seq = 7};
+    CLEANUP_FREE char *text = NULL;
+    char meta[8192], edited[4096] = "";
+    read_report(&r, "", "");
+    assert_int_equal(rbd_tag_write(&gold, &r, &r.image[0], &tag, &text, NULL), 0);
+    rbd_report_free(&r);
+    char *at = strstr(text, what);
+    assert_non_null(at);
+    snprintf(edited, sizeof edited, "%.*s%s%s", (int)(at - text), text, edit, at + strlen(what));
+    json_t *j = json_string(edited);
+    CLEANUP_FREE char *quoted = json_dumps(j, JSON_ENCODE_ANY);
+    json_decref(j);
+    snprintf(meta, sizeof meta, "\"snapferry.native." ALIAS "\": %s", quoted);
+    read_report(ret, snaps, meta);
+}
+
+#define SNAP "{\"id\": 9, \"name\": \"snapferry-" ALIAS "\", \"size\": 4096}"
+
+static void tags(void **state)
+{
+    (void)state;
+    struct rbd_report r;
+    struct rbd_tag t;
+    struct native n;
+    struct driver_class other = gold;
+    int found = 0;
+    with_tag(&r, SNAP, "\"version\":1", "\"version\":1,\"snap\":9");
+    assert_int_equal(rbd_tag_read(&gold, &r, &r.image[0], ALIAS, &t), 0);
+    assert_true(rbd_native_of(&r, &r.image[0], &t, &n));
+    assert_string_equal(n.handle, "vms/web1@snapferry-" ALIAS);
+    assert_string_equal(n.change_id, "rbd:" FSID ":2:10ab:9");
+    assert_true(n.size == 4096 && n.tag.seq == 7 && n.crash_consistent);
+    assert_int_equal(rbd_tags(&gold, &r, count_tag, &found, NULL), 0);
+    assert_int_equal(found, 1);
+    other.node = "n2";
+    assert_true(rbd_tag_read(&other, &r, &r.image[0], ALIAS, &t) < 0);
+    rbd_report_free(&r);
+    /* Incomplete; of another number; without its snapshot. */
+    with_tag(&r, SNAP, "\"version\":1", "\"version\":1");
+    assert_int_equal(rbd_tag_read(&gold, &r, &r.image[0], ALIAS, &t), 0);
+    assert_false(rbd_native_of(&r, &r.image[0], &t, &n));
+    rbd_report_free(&r);
+    with_tag(&r, SNAP, "\"version\":1", "\"version\":1,\"snap\":8");
+    assert_int_equal(rbd_tag_read(&gold, &r, &r.image[0], ALIAS, &t), 0);
+    assert_false(rbd_native_of(&r, &r.image[0], &t, &n));
+    rbd_report_free(&r);
+    with_tag(&r, "", "\"version\":1", "\"version\":1,\"snap\":9");
+    assert_int_equal(rbd_tag_read(&gold, &r, &r.image[0], ALIAS, &t), 0);
+    assert_false(rbd_native_of(&r, &r.image[0], &t, &n));
+    assert_true(n.size == 0 && !n.change_id[0]);
+    rbd_report_free(&r);
+    /* Copied with an image: of another image, pool or cluster; of another version. */
+    static const char *const changes[][2] = {{"\"image\":\"10ab\"", "\"image\":\"10ac\""},
+                                             {"\"pool_id\":2", "\"pool_id\":3"},
+                                             {FSID, "99999999-2222-4333-8444-555555555555"},
+                                             {"\"version\":1", "\"version\":2"}};
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+        with_tag(&r, SNAP, changes[i][0], changes[i][1]);
+        assert_true(rbd_tag_read(&gold, &r, &r.image[0], ALIAS, &t) < 0);
+        rbd_report_free(&r);
+    }
+}
+
+/* What is printed of changes by a program in place of snapferry-rbd. */
+static void changed(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *out;
+        int rc; /* of the driver */
+        enum changed_state state;
+        uint64_t bytes;
+    } cases[] = {{"0 4096\n8192 1\nend 2\n", 0, CHANGED_LISTED, 4097},
+                 {"end 0\n", 0, CHANGED_LISTED, 0},
+                 {"0 4096\n", -1, CHANGED_LISTED, 0},
+                 {"0 4096\nend 2\n", -1, CHANGED_LISTED, 0},
+                 {"end 0\n0 4096\n", -1, CHANGED_LISTED, 0},
+                 {"0 x\nend 1\n", -1, CHANGED_LISTED, 0},
+                 {"-1 4096\nend 1\n", -1, CHANGED_LISTED, 0},
+                 {"0 99999999999999999999999\nend 1\n", -1, CHANGED_LISTED, 0},
+                 {"doubt the map is invalid\n", 0, CHANGED_UNCERTAIN, 0},
+                 {"lost it is gone\n", 0, CHANGED_BASE_LOST, 0}};
+    char path[] = "/tmp/snapferry-test_rbd.XXXXXX";
+    const int fd = mkstemp(path);
+    struct native base = {.handle = "vms/web1@snapferry-a", .change_id = "rbd:" FSID ":2:10ab:8"}, n = base;
+    snprintf(n.change_id, sizeof n.change_id, "rbd:" FSID ":2:10ab:9");
+    assert_true(fd >= 0);
+    close(fd);
+    rbd_program_test(path);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct changes *list CLEANUP(changes_freep) = NULL;
+        struct changed_answer a = {.state = CHANGED_LISTED};
+        struct err e = ERR_INIT;
+        FILE *f = fopen(path, "w");
+        assert_non_null(f);
+        fprintf(f, "#!/bin/sh\n[ \"$*\" = 'changed vms  10ab 8 9' ] || exit 3\ncat <<'END'\n%sEND\n", cases[i].out);
+        fclose(f);
+        assert_int_equal(chmod(path, 0700), 0);
+        assert_int_equal(changes_new(&list, NULL), 0);
+        const int rc = rbd_changed(&gold, &base, &n, list, &a, &e);
+        assert_int_equal(rc < 0 ? -1 : 0, cases[i].rc);
+        assert_int_equal(a.state, cases[i].state);
+        changes_finish(list);
+        if (rc == 0 && a.state == CHANGED_LISTED)
+            assert_int_equal(changes_bytes(list), cases[i].bytes);
+    }
+    struct changed_answer a = {.state = CHANGED_LISTED};
+    snprintf(n.change_id, sizeof n.change_id, "rbd:" FSID ":2:10ac:9");
+    assert_int_equal(rbd_changed(&gold, &base, &n, NULL, &a, NULL), 0);
+    assert_int_equal(a.state, CHANGED_BASE_OTHER);
+    rbd_program_test(NULL);
+    unlink(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest all[] = {cmocka_unit_test(names), cmocka_unit_test(patterns), cmocka_unit_test(reports),
+                                     cmocka_unit_test(tags), cmocka_unit_test(changed)};
+    return cmocka_run_group_tests(all, NULL, NULL);
+}
