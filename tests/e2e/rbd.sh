@@ -11,6 +11,7 @@ if ! rbd_cluster vms nix; then
     skip "images of Ceph" "its programs could not be fetched (tests/deps.sh)"
     finish
 fi
+export SNAPFERRY_NO_SYSTEMD=1 # only snapferryd can be what a unit executes
 CALL=(--driver rbd --option "ceph-config=$ceph_dir/ceph.conf" --option ceph-user=snapferry)
 call() { "$TOOLS/driver_call" "${CALL[@]}" --match 'vms/*' "$@"; }
 other() { "$TOOLS/driver_call" --driver rbd --option "ceph-config=$ceph_dir/ceph.conf" "$@"; }
@@ -268,5 +269,11 @@ kill -KILL $reader
 for i in $(seq 100); do [ "$(servers)" -eq 0 ] && break; sleep 0.05; done
 same "which ends with it" "$(servers)" 0
 exec 7<&-
+
+# A mover is not trusted: what it sends must not matter.
+echo "# SEED=$seed"
+same "a hostile client is refused" "$(timeout 120 /usr/bin/python3 tests/tools/rbd-client.py "$seed" 16777216 \
+    "$SNAPFERRY_RBD" --config "$ceph_dir/ceph.conf" --user snapferry serve vms "" \
+    "$(jq -r .change_id <<<"$S" | cut -d: -f4)" "$(jq -r .change_id <<<"$S" | cut -d: -f5)" 2>&1)" "done"
 call remove "$S" >/dev/null
 finish

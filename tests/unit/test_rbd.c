@@ -217,6 +217,7 @@ static void changed(void **state)
 
 int main(void)
 {
+    setenv("SNAPFERRY_NO_SYSTEMD", "1", 1);
     const struct CMUnitTest all[] = {cmocka_unit_test(names), cmocka_unit_test(patterns), cmocka_unit_test(reports),
                                      cmocka_unit_test(tags), cmocka_unit_test(changed)};
     return cmocka_run_group_tests(all, NULL, NULL);
