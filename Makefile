@@ -439,7 +439,7 @@ help:
 	@: $(info $(HELP))
 define HELP
 Build
-  make                    build/snapferry, build/snapferryd and build/snapferry-mover
+  make                    build/snapferry, build/snapferryd, build/snapferry-mover and build/snapferry-rbd
                           BUILD=DIR (output directory), CC=clang, CFLAGS=, LDFLAGS=, OPT=-O2, SAN=address,undefined
                           V=1 shows the commands; a changed flag or compiler rebuilds
   make deps               installs the Debian packages that building and testing need

@@ -20,7 +20,8 @@ rbd=$DEBS/1/snapferry-rbd_${version}_amd64.deb
 check "there are three" test -s "$deb" -a -s "$doc" -a -s "$rbd"
 dpkg-deb -x "$deb" "$WORK/x" && dpkg-deb -e "$deb" "$WORK/control" && dpkg-deb -x "$doc" "$WORK/doc"
 same "what uses Ceph is in one, and nothing else" "$(dpkg-deb -c "$rbd" | awk '$1 ~ /^-/ {print $NF}' |
-    grep -v /usr/share/doc/)$(find "$WORK/x" -name '*rbd*')" ./usr/libexec/snapferry/snapferry-rbd
+    grep -v /usr/share/doc/ | xargs)$(find "$WORK/x" -name '*rbd*')" \
+    "./usr/libexec/snapferry/snapferry-rbd ./usr/share/man/man8/snapferry-rbd.8.gz"
 check "which needs librbd1" grep -q librbd1 <<<"$(dpkg-deb -f "$rbd" Depends)"
 dpkg-deb -x "$rbd" "$WORK/x"
 for f in usr/bin/snapferry usr/sbin/snapferryd usr/libexec/snapferry/snapferry-{mover,rbd}; do
