@@ -6,7 +6,7 @@ CEPH_LIB=$(echo "$CEPH_ROOT"/usr/lib/*-linux-gnu)
 CEPH_LIBS=$CEPH_LIB:$CEPH_LIB/ceph:$(echo "$CEPH_ROOT"/lib/*-linux-gnu)
 
 # ceph_cluster DIR [LINE]...: its configuration and first keys; false: the programs are not there. Then ceph_key NAME
-# OPTION... for each user, and ceph_start.
+# OPTION... for each user, and ceph_start. ceph_failed ends the test with what Ceph's programs have said.
 ceph_cluster() {
     ceph_dir=$1
     [ -x "$CEPH_ROOT/usr/bin/ceph-mon" ] || return 1
@@ -45,21 +45,27 @@ mon_data = $ceph_dir/mon
 osd_data = $ceph_dir/osd
 $(printf '%s\n' "${@:2}")
 END
-    ceph_tool ceph-authtool --create-keyring "$ceph_dir/keyring" >>"$ceph_dir/out"
+    ceph_tool ceph-authtool --create-keyring "$ceph_dir/keyring" >>"$ceph_dir/out" 2>&1 || ceph_failed
     ceph_key mon. --cap mon 'allow *'
     ceph_key osd.0 --cap mon 'allow profile osd' --cap osd 'allow *'
 }
+ceph_failed() {
+    fail "Ceph starts" "$(tail -n 5 "$ceph_dir"/out "$ceph_dir"/*.log)"
+    finish
+}
 ceph_tool() { LD_LIBRARY_PATH=$CEPH_LIBS "$CEPH_ROOT/usr/bin/$1" "${@:2}"; }
-ceph_run() { ceph_tool "$1" -c "$ceph_dir/ceph.conf" "${@:2}" >>"$ceph_dir/out" 2>&1; }
+ceph_run() { ceph_tool "$1" -c "$ceph_dir/ceph.conf" "${@:2}" >>"$ceph_dir/out" 2>&1 || ceph_failed; }
 ceph_serve() {
     LD_LIBRARY_PATH=$CEPH_LIBS "$CEPH_ROOT/usr/bin/$1" -c "$ceph_dir/ceph.conf" "${@:2}" -f >>"$ceph_dir/out" 2>&1 &
     disown $!
     at_exit "kill -KILL $!"
 }
-ceph_key() { ceph_tool ceph-authtool "$ceph_dir/keyring" --gen-key -n "$@" >>"$ceph_dir/out"; }
+ceph_key() {
+    ceph_tool ceph-authtool "$ceph_dir/keyring" --gen-key -n "$@" >>"$ceph_dir/out" 2>&1 || ceph_failed
+}
 ceph_start() {
     ceph_tool monmaptool --create --fsid "$(sed -n 's/^fsid = //p' "$ceph_dir/ceph.conf")" \
-        --addv a "[v2:127.0.0.1:$ceph_port]" "$ceph_dir/monmap" >>"$ceph_dir/out"
+        --addv a "[v2:127.0.0.1:$ceph_port]" "$ceph_dir/monmap" >>"$ceph_dir/out" 2>&1 || ceph_failed
     ceph_run osdmaptool --createsimple 1 "$ceph_dir/osdmap"
     ceph_run ceph-mon -i a --mkfs --monmap "$ceph_dir/monmap" --osdmap "$ceph_dir/osdmap"
     ceph_serve ceph-mon -i a
