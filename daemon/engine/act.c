@@ -89,9 +89,31 @@ static int plugin_verb_of(enum plugin_ask ask, enum plugin_verb *ret, struct err
     return err_set(e, ERR_GENERIC, EINVAL, "a mover plugin was to be asked neither to delete nor to verify a backup");
 }
 
+/* What is frozen for a snapshot must not be waited for by the daemon, or by a mover that writes. */
+static json_t *snapshot_request(const struct engine *g, const struct act *a, struct err *e)
+{
+    json_t *in = json_copy(a->doc), *paths = json_array();
+    const struct cfg_repository *r;
+    const struct cfg_copy *c;
+    json_array_append_new(paths, json_string(g->paths.state_dir));
+    json_array_append_new(paths, json_string(g->paths.runtime_dir));
+    json_array_append_new(paths, json_string(g->paths.cache_dir));
+    for (unsigned i = 0; (r = cfg_repository_at(g->cfg, i)); i++)
+        if (r->path[0])
+            json_array_append_new(paths, json_string(r->path));
+    for (unsigned i = 0; (c = cfg_copy_at(g->cfg, i)); i++)
+        if (c->place.path[0])
+            json_array_append_new(paths, json_string(c->place.path));
+    if (json_object_set_new(in, "unfrozen", paths) < 0)
+        err_nomem(e);
+    return in;
+}
+
 static json_t *request_of(struct engine *g, const struct act *a, int64_t *timeout_s, struct err *e)
 {
     enum plugin_verb v;
+    if (a->work == WORK_SNAPSHOT)
+        return snapshot_request(g, a, e);
     if (a->work != WORK_DELETE_PLUGIN && a->work != WORK_ASK_PLUGIN)
         return json_incref(a->doc);
     const struct plugin_work w = plugin_work_read(a->doc);

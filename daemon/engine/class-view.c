@@ -14,8 +14,7 @@
 
 #define AUTHORITIES_MAX (1 << 20)
 
-/* With a NULL behind the last one. */
-static const char **texts_of(const struct strs *list)
+const char **texts_of(const struct strs *list)
 {
     const char **ret = calloc(list->n + 1, sizeof *ret);
     for (unsigned i = 0; ret && i < list->n; i++)

@@ -235,6 +235,8 @@ struct class_view {
     const struct class_desc *desc; /* NULL: none */
     const char **match, **peers;
 };
+/* With a NULL behind the last one; the texts are borrowed. NULL: no memory. */
+const char **texts_of(const struct strs *list);
 int class_view(struct class_view *ret, const json_t *doc, struct err *e);
 void class_view_clear(struct class_view *v);
 /* What a mover gets beside its job, read from the files of now; each malloc()ed, cleared by repository_secrets_clear().
@@ -256,8 +258,9 @@ int authorities_read(const char *file, char **ret, struct err *e);
 /* ---- steps (in the child) ---- */
 int step_volumes(const json_t *in, json_t **out, int *fd,
                  struct err *e); /* {"classes":[{"class":doc,"names":[..]|absent}]} */
-int step_snapshot(const json_t *in, json_t **out, int *fd, struct err *e); /* {"items":[{class,volume,tag,policy}]} */
-int step_remove(const json_t *in, json_t **out, int *fd, struct err *e);   /* {"items":[{class,native}]} */
+/* {"items":[{class,volume,tag,policy}],"unfrozen":[PATH]} */
+int step_snapshot(const json_t *in, json_t **out, int *fd, struct err *e);
+int step_remove(const json_t *in, json_t **out, int *fd, struct err *e); /* {"items":[{class,native}]} */
 int step_expose(const json_t *in, json_t **out, int *fd,
                 struct err *e); /* {own,into|null,native,volume,read_only,alias,...} */
 int step_open(const json_t *in, json_t **out, int *fd, struct err *e); /* {own,exposure} */

@@ -29,6 +29,8 @@ struct item {
 struct items {
     struct item *v;
     size_t n;
+    struct step_request r; /* the request itself */
+    const char **unfrozen;
 };
 
 static void items_free(struct items *x)
@@ -36,6 +38,8 @@ static void items_free(struct items *x)
     for (size_t i = 0; i < x->n; i++)
         step_request_clear(&x->v[i].r);
     free(x->v);
+    free(x->unfrozen);
+    step_request_clear(&x->r);
 }
 
 /* A volume as it is now, and the native snapshot that is to be taken of it. */
@@ -70,7 +74,7 @@ static int tag_from_json(struct native_tag *t, const json_t *doc)
 }
 
 /* `s` is zeroed. The name may have come to mean something else since the request: the id tells. */
-static int subject_open(struct subject *s, const struct step_request *r, struct err *e)
+static int subject_open(struct subject *s, const struct items *all, const struct step_request *r, struct err *e)
 {
     CLEANUP_FREE struct volume *was = calloc(1, sizeof *was);
     s->v = calloc(1, sizeof *s->v);
@@ -79,6 +83,7 @@ static int subject_open(struct subject *s, const struct step_request *r, struct 
     if (!was || !s->v || !s->t || !s->n)
         return err_nomem(e);
     int rc = step_place_open(&s->p, r->klass, e);
+    s->p.v.c.unfrozen = all->unfrozen;
     if (rc == 0)
         rc = volume_from_json(was, r->volume, e);
     if (rc < 0)
@@ -110,11 +115,11 @@ static void item_taken(struct item *x, const struct subject *s, int64_t begin_ns
     x->done = true;
 }
 
-static void take_one(struct item *x)
+static void take_one(const struct items *all, struct item *x)
 {
     CLEANUP(subject_close) struct subject s = {.v = NULL};
     struct err e = ERR_INIT;
-    int rc = subject_open(&s, &x->r, &e);
+    int rc = subject_open(&s, all, &x->r, &e);
     const int64_t begin_ns = now_ns();
     if (rc == 0)
         rc = s.p.d->snapshot(&s.p.v.c, s.v, s.t, s.n, &e);
@@ -158,7 +163,7 @@ static int together_open(struct together *t, struct items *all, const struct ite
         struct err why = ERR_INIT;
         if (x->done || x->d != first->d || strcmp(x->domain, first->domain) != 0)
             continue;
-        if (subject_open(s, &x->r, &why) < 0) {
+        if (subject_open(s, all, &x->r, &why) < 0) {
             subject_close(s);
             memset(s, 0, sizeof *s);
             item_failed(x, &why);
@@ -226,10 +231,12 @@ static int find_domain(struct item *x, struct err *e)
     return 0;
 }
 
-static int load_items(const json_t *list, struct items *ret, json_t *answers, struct err *e)
+static int load_items(const json_t *in, struct items *ret, json_t *answers, struct err *e)
 {
-    const json_t *q;
+    const json_t *q, *list = json_object_get(in, "items");
     size_t i;
+    if (step_request_load(&ret->r, in, e) < 0 || !(ret->unfrozen = texts_of(&ret->r.unfrozen)))
+        return err_nomem(e);
     ret->v = json_array_size(list) ? calloc(json_array_size(list), sizeof *ret->v) : NULL;
     if (json_array_size(list) && !ret->v)
         return err_nomem(e);
@@ -252,14 +259,14 @@ int step_snapshot(const json_t *in, json_t **out, int *fd, struct err *e)
     CLEANUP_JSON json_t *answers = json_array();
     unsigned instant = 0;
     (void)fd;
-    int rc = load_items(json_object_get(in, "items"), &all, answers, e);
+    int rc = load_items(in, &all, answers, e);
     for (size_t i = 0; rc == 0 && all.n > 1 && i < all.n; i++)
         rc = find_domain(&all.v[i], e);
     for (size_t i = 0; rc == 0 && i < all.n; i++) {
         if (!all.v[i].done && all.v[i].d)
             rc = take_together(&all, &all.v[i], ++instant, e);
         if (rc == 0 && !all.v[i].done)
-            take_one(&all.v[i]);
+            take_one(&all, &all.v[i]);
     }
     if (rc < 0)
         return rc;

@@ -25,6 +25,7 @@ static const struct field_desc step_request_table[] = {
     OBJECT(doc),
     FIELD(names, "names", FIELD_ARRAY),
     FIELD(aliases, "aliases", FIELD_STRS),
+    FIELD(unfrozen, "unfrozen", FIELD_STRS),
     STR(operation),
     STR(alias),
     STR(hint),

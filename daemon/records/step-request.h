@@ -23,6 +23,7 @@ struct step_request {
     json_t *doc;   /* of an intent: members of this table, too */
     json_t *names; /* of volumes; NULL: all that the class has */
     struct strs aliases;
+    struct strs unfrozen; /* paths whose file systems are not frozen for a snapshot */
     char *operation, *alias, *hint, *name, *path, *password_file, *credentials, *ca_file;
     uint64_t id, size, rate;
     bool read_only, again, open, overwrite, missing, insecure;

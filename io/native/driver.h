@@ -43,7 +43,8 @@ struct driver_class {
     bool point_in_time;       /* nbd: the exports are of one point in time */
     unsigned cow_percent;     /* lvm: COW space of a snapshot, percent of its volume; 0: the default */
     const char *overlay_hook; /* device: program that makes and removes an overlay; NULL: none */
-    json_t *options;          /* object of strings: backup-option.KEY of the class and volume; may be NULL */
+    const char *const *unfrozen; /* snapshot(), group(): paths whose file systems are not frozen; NULL: none */
+    json_t *options;             /* object of strings: backup-option.KEY of the class and volume; may be NULL */
 };
 
 /* A volume as a driver sees it. */

@@ -2,8 +2,8 @@
 /*
  * zfs-native.c - native snapshots of zvols
  *
- * One command takes a snapshot and sets its owner tag, in one transaction group. The caller freezes what must be frozen
- * (daemon: fsfreeze of a mounted zvol); without that a snapshot is crash-consistent.
+ * One command takes a snapshot and sets its owner tag, in one transaction group. What is mounted from the volume is
+ * frozen meanwhile (freeze.h).
  *
  * Crash points: zfs-native-made, zfs-native-removed.
  */
@@ -11,6 +11,7 @@
 
 #include "base/cleanup.h"
 #include "base/crash.h"
+#include "io/native/freeze.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -61,7 +62,10 @@ static int take(const struct driver_class *c, const struct zfs_row *row, const s
                        what, ZFS_NAME_MAX - 1);
     snprintf(option, ZFS_VALUE_MAX + 64, ZFS_OWNER "=%s", value);
     const char *const args[] = {"snapshot", "-o", option, snapshot, NULL};
+    const char *const device[] = {v->name};
+    struct frozen *frozen = freeze_devices(device, 1, c->unfrozen);
     rc = zfs_change(what, args, e);
+    frozen_thaw(frozen);
     crash_point("zfs-native-made");
     return rc;
 }

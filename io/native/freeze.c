@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * freeze.c - freezing and thawing file systems, and the process that thaws them whatever happens
+ *
+ * The watchdog gets the descriptor of each mount point before it is frozen, and a byte for one that was not: what
+ * somebody else has frozen is his to thaw.
+ *
+ * Crash point: frozen (all of them are).
+ */
+#include "io/native/freeze.h"
+
+#include "base/cleanup.h"
+#include "base/crash.h"
+#include "base/err.h"
+#include "base/time.h"
+#include "io/blockdev.h"
+#include "io/mounts.h"
+#include "proc/descriptors.h"
+#include "proc/spawn.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/fs.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define FS_MAX 64
+#define STACK_MAX 16
+
+struct frozen {
+    struct spawned watchdog;
+    int channel;
+    int64_t began_ns;
+    int fd[FS_MAX];
+    dev_t fs[FS_MAX];
+    char point[FS_MAX][256]; /* for messages */
+    size_t n;
+    const char *const *unfrozen; /* borrowed */
+};
+
+static unsigned limit_s = FREEZE_MAX_S;
+
+void freeze_limit_test(unsigned seconds)
+{
+    limit_s = seconds;
+}
+
+/* ---- the watchdog ---- */
+
+enum word { HOLD = 'h', DROP = 'd', DONE = 't' };
+
+static void thaw_all(const int *fd, size_t n)
+{
+    while (n-- > 0)
+        ioctl(fd[n], FITHAW, 0);
+}
+
+static void watchdog_main(int channel, void *arg)
+{
+    const int64_t end = mono_ns() + limit_s * NS_PER_S;
+    int fd[FS_MAX];
+    size_t n = 0;
+    (void)arg;
+    for (;;) {
+        const int64_t left = (end - mono_ns()) / NS_PER_MS;
+        struct pollfd p = {.fd = channel, .events = POLLIN};
+        char c = 0;
+        int got = -1;
+        const int ready = left > 0 ? poll(&p, 1, (int)left) : 0;
+        if (ready < 0 && errno == EINTR)
+            continue;
+        const ssize_t bytes = ready > 0 ? descriptors_receive(channel, &c, 1, &got, 1, NULL) : 0;
+        if (bytes == -EINTR || bytes == -EAGAIN)
+            continue;
+        if (bytes == 1 && c == DONE)
+            return;
+        if (bytes == 1 && c == HOLD && got >= 0 && n < FS_MAX) {
+            fd[n++] = got;
+        } else if (bytes == 1 && c == DROP && n) {
+            close(fd[--n]);
+        } else {
+            thaw_all(fd, n);
+            return;
+        }
+    }
+}
+
+static int watchdog_start(struct frozen *f, struct err *e)
+{
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        return err_set(e, ERR_GENERIC, errno, "cannot make the channel of the watchdog that thaws file systems");
+    const struct spawn_function w = {
+        .name = "snapferry-thaw", .fn = watchdog_main, .channel = pair[1], .detached = true};
+    int rc = spawn_function(&f->watchdog, &w, e);
+    close(pair[1]);
+    if (rc < 0)
+        close(pair[0]);
+    else
+        f->channel = pair[0];
+    return rc;
+}
+
+static bool tell(struct frozen *f, enum word word, int fd)
+{
+    const char c = (char)word;
+    return descriptors_send(f->channel, &c, 1, &fd, fd < 0 ? 0 : 1, 0) == 1;
+}
+
+/* ---- what is frozen ---- */
+
+/* Of a path, or an open directory ("" with its descriptor); -1 if it is not there. */
+static int mount_id(int fd, const char *path)
+{
+    struct statx sx;
+    if (statx(fd, path, *path ? 0 : AT_EMPTY_PATH, STATX_MNT_ID, &sx) < 0 || !(sx.stx_mask & STATX_MNT_ID))
+        return -1;
+    return (int)sx.stx_mnt_id;
+}
+
+struct place {
+    int id;
+    dev_t fs;
+};
+
+static bool same_mount(const struct mount_row *m, void *arg)
+{
+    const struct place *p = arg;
+    return m->id == p->id && m->dev == p->fs;
+}
+
+/* By the mount: subvolumes of btrfs have device numbers of their own. */
+static bool is_on(dev_t fs, const char *path)
+{
+    struct place p = {mount_id(AT_FDCWD, path), fs};
+    return p.id >= 0 && mounts_each("/proc/self/mountinfo", same_mount, &p);
+}
+
+/* A list as the service manager gives it: paths divided by colons. */
+static bool is_on_any(dev_t fs, const char *list)
+{
+    char path[PATH_MAX];
+    for (; list && *list; list += *list == ':') {
+        const size_t n = strcspn(list, ":");
+        snprintf(path, sizeof path, "%.*s", (int)n, list);
+        if (is_on(fs, path))
+            return true;
+        list += n;
+    }
+    return false;
+}
+
+static bool is_needed(dev_t fs, const char *const *unfrozen)
+{
+    static const char *const system[] = {"/",    "/etc", "/usr",     "/var", "/var/lib",        "/var/log",
+                                         "/run", "/tmp", "/var/tmp", "/dev", "/var/log/journal"};
+    static const char *const variables[] = {"STATE_DIRECTORY", "CACHE_DIRECTORY", "RUNTIME_DIRECTORY",
+                                            "LOGS_DIRECTORY"};
+    for (size_t i = 0; i < sizeof system / sizeof *system; i++)
+        if (is_on(fs, system[i]))
+            return true;
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
+        if (is_on_any(fs, getenv(variables[i])))
+            return true;
+    for (; unfrozen && *unfrozen; unfrozen++)
+        if (is_on(fs, *unfrozen))
+            return true;
+    return false;
+}
+
+static bool is_held(const struct frozen *f, dev_t fs)
+{
+    for (size_t i = 0; i < f->n; i++)
+        if (f->fs[i] == fs)
+            return true;
+    return false;
+}
+
+static void freeze_one(struct frozen *f, const char *point, dev_t fs, int fd)
+{
+    if (f->channel < 0) {
+        struct err why = ERR_INIT;
+        if (watchdog_start(f, &why) < 0) {
+            log_warning("%s is not frozen, the snapshot is as of a crash: %s", point, why.msg);
+            return;
+        }
+    }
+    if (!tell(f, HOLD, fd)) {
+        log_warning("%s is not frozen, the snapshot is as of a crash: its watchdog has ended", point);
+        return;
+    }
+    if (ioctl(fd, FIFREEZE, 0) < 0) {
+        const int sys = errno;
+        tell(f, DROP, -1);
+        if (sys == EBUSY)
+            log_info("%s is frozen by another program", point);
+        else
+            log_warning("%s is not frozen, the snapshot is as of a crash: %s", point, strerror(sys));
+        return;
+    }
+    snprintf(f->point[f->n], sizeof f->point[f->n], "%s", point);
+    f->fd[f->n] = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    if (f->fd[f->n] < 0) { /* the watchdog has it */
+        ioctl(fd, FITHAW, 0);
+        return;
+    }
+    f->fs[f->n++] = fs;
+}
+
+struct query {
+    struct frozen *f;
+    dev_t dev;
+};
+
+static bool mount_found(const struct mount_row *m, void *arg)
+{
+    const struct query *q = arg;
+    if (!m->rw || mount_device(m) != q->dev || is_held(q->f, m->dev))
+        return false;
+    if (q->f->n == FS_MAX) {
+        log_warning("%s is not frozen, the snapshot is as of a crash: there are too many", m->point);
+        return true;
+    }
+    /* Another one may be mounted over it. */
+    CLEANUP_CLOSE int fd = open(m->point, O_RDONLY | O_DIRECTORY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (fd < 0 || mount_id(fd, "") != m->id)
+        return false;
+    if (is_needed(m->dev, q->f->unfrozen))
+        log_warning("%s is not frozen, the snapshot is as of a crash: the system or snapferryd needs it", m->point);
+    else
+        freeze_one(q->f, m->point, m->dev, fd);
+    return false;
+}
+
+static bool freeze_on(dev_t dev, const char *name, int depth, void *arg)
+{
+    struct query q = {.f = arg, .dev = dev};
+    char dir[PATH_MAX];
+    (void)name;
+    mounts_each("/proc/self/mountinfo", mount_found, &q);
+    if (depth < STACK_MAX && blockdev_sysfs(dev, dir, sizeof dir)) {
+        blockdev_children(dir, "", freeze_on, depth + 1, arg);
+        blockdev_children(dir, "holders", freeze_on, depth + 1, arg);
+    }
+    return false;
+}
+
+struct frozen *freeze_devices(const char *const *device, size_t n, const char *const *unfrozen)
+{
+    struct frozen *f = calloc(1, sizeof *f);
+    struct stat st;
+    if (!f)
+        return NULL;
+    f->channel = -1;
+    f->unfrozen = unfrozen;
+    f->watchdog = (struct spawned)SPAWNED_INIT;
+    f->began_ns = mono_ns();
+    for (size_t i = 0; i < n; i++)
+        if (stat(device[i], &st) == 0 && S_ISBLK(st.st_mode))
+            freeze_on(st.st_rdev, "", 0, f);
+    if (!f->n) {
+        frozen_thaw(f);
+        return NULL;
+    }
+    crash_point("frozen");
+    return f;
+}
+
+void frozen_thaw(struct frozen *f)
+{
+    if (!f)
+        return;
+    for (size_t i = f->n; i-- > 0;) {
+        if (ioctl(f->fd[i], FITHAW, 0) == 0)
+            log_debug("%s was frozen for %.3f s", f->point[i], (double)(mono_ns() - f->began_ns) / 1e9);
+        else if (errno == EINVAL)
+            log_warning("%s was thawed before the snapshot was taken, which is as of a crash", f->point[i]);
+        else
+            log_warning("cannot thaw %s: %s", f->point[i], strerror(errno));
+        close(f->fd[i]);
+    }
+    if (f->channel >= 0) {
+        tell(f, DONE, -1);
+        close(f->channel);
+    }
+    if (f->watchdog.pid > 0) {
+        waitpid(f->watchdog.pid, NULL, 0);
+        spawned_close(&f->watchdog);
+    }
+    free(f);
+}
