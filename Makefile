@@ -293,8 +293,8 @@ test-vm:
 	@tests/deps.sh
 	@tests/vm/image.sh >/dev/null
 	@rm -rf $(BUILD)/vm && mkdir -p $(BUILD)/vm/tools
-	+@$(MAKE) --no-print-directory -s $(BUILD)/tests/tools/driver_suite $(BUILD)/tests/tools/driver_call
-	@cp $(BUILD)/tests/tools/driver_suite $(BUILD)/tests/tools/driver_call $(BUILD)/vm/tools/
+	+@$(MAKE) --no-print-directory -s $(addprefix $(BUILD)/tests/tools/driver_,suite call writer)
+	@cp $(addprefix $(BUILD)/tests/tools/driver_,suite call writer) $(BUILD)/vm/tools/
 	+@if [ "$(FROM)" = install ]; then \
 	    $(MAKE) --no-print-directory -s $(PARALLEL) install PREFIX=/usr DESTDIR=$(BUILD_ABS)/vm/root; \
 	else $(MAKE) --no-print-directory -s deb && cp $(BUILD)/deb/snapferry_*.deb $(BUILD)/vm/; fi

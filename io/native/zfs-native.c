@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void describe(const struct zfs_row *row, const struct zfs_tag *t, struct native *ret)
+void zfs_native_describe(const struct zfs_row *row, const struct zfs_tag *t, struct native *ret)
 {
     memset(ret, 0, sizeof *ret);
     ret->tag = t->tag;
@@ -32,12 +32,56 @@ static void describe(const struct zfs_row *row, const struct zfs_tag *t, struct 
 
 /* ---- taking ---- */
 
-static int take(const struct driver_class *c, const struct zfs_row *row, const struct volume *v,
+int zfs_volume_now(const struct volume *v, struct zfs_report *r, const struct zfs_row **row, struct volume *now,
+                   struct err *e)
+{
+    char dataset[ZFS_NAME_MAX];
+    int rc = zfs_path_split(v->name, dataset, e);
+    if (rc == 0)
+        rc = zfs_report_volume(r, dataset, e);
+    *row = rc == 0 ? zfs_find(r, dataset) : NULL;
+    if (rc == 0 && !*row)
+        rc = err_plain(e, ERR_NOT_FOUND, ENOENT, "there is no volume of ZFS %s", v->name);
+    if (rc == 0)
+        rc = zfs_refuse(*row, e);
+    if (rc < 0)
+        return rc;
+    zfs_describe(*row, now);
+    if (strcmp(now->id, v->id) != 0)
+        return err_plain(e, ERR_SOURCE, ESTALE, "%s is no longer the volume that was looked up (%s, now %s)", v->name,
+                         v->id, now->id);
+    return 0;
+}
+
+void zfs_native_tag(const struct driver_class *c, const struct zfs_row *row, const struct volume *now,
+                    const struct native_tag *tag, uint64_t pool, struct zfs_tag *ret)
+{
+    memset(ret, 0, sizeof *ret);
+    ret->kind = ZFS_NATIVE;
+    ret->tag = *tag;
+    ret->size = row->size;
+    ret->pool = pool;
+    ret->volume = row->guid;
+    snprintf(ret->node, sizeof ret->node, "%s", c->node);
+    memcpy(ret->tag.volume_id, now->id, sizeof ret->tag.volume_id);
+    memcpy(ret->tag.volume_name, now->name, sizeof ret->tag.volume_name);
+}
+
+int zfs_native_name(const char *dataset, const char *alias, const char *what, char ret[ZFS_NAME_MAX], struct err *e)
+{
+    const int n = snprintf(ret, ZFS_NAME_MAX, "%s@" ZFS_PREFIX "%s", dataset, alias);
+    return n < ZFS_NAME_MAX
+               ? 0
+               : err_set(e, ERR_USAGE, ENAMETOOLONG, "%s: the name of its snapshot would be longer than %d characters",
+                         what, ZFS_NAME_MAX - 1);
+}
+
+static int take(const struct driver_class *c, const struct zfs_row *row, const struct volume *now,
                 const struct native_tag *tag, const char *what, struct err *e)
 {
-    char snapshot[2 * ZFS_NAME_MAX];
+    char snapshot[ZFS_NAME_MAX];
     struct zfs_pool pool;
-    CLEANUP_FREE struct zfs_tag *t = calloc(1, sizeof *t);
+    CLEANUP_FREE struct zfs_tag *t = malloc(sizeof *t);
     CLEANUP_FREE char *value = malloc(ZFS_VALUE_MAX), *option = malloc(ZFS_VALUE_MAX + 64);
     if (!t || !value || !option)
         return err_nomem(e);
@@ -46,23 +90,15 @@ static int take(const struct driver_class *c, const struct zfs_row *row, const s
         rc = zfs_pool_check(&pool, what, e);
     if (rc < 0)
         return rc;
-    t->kind = ZFS_NATIVE;
-    t->tag = *tag;
-    t->size = row->size;
-    t->pool = pool.guid;
-    t->volume = row->guid;
-    snprintf(t->node, sizeof t->node, "%s", c->node);
-    memcpy(t->tag.volume_id, v->id, sizeof t->tag.volume_id);
-    memcpy(t->tag.volume_name, v->name, sizeof t->tag.volume_name);
+    zfs_native_tag(c, row, now, tag, pool.guid, t);
     rc = zfs_tag_write(t, value, e);
+    if (rc == 0)
+        rc = zfs_native_name(row->name, tag->alias, what, snapshot, e);
     if (rc < 0)
         return rc;
-    if (snprintf(snapshot, sizeof snapshot, "%s@" ZFS_PREFIX "%s", row->name, tag->alias) >= ZFS_NAME_MAX)
-        return err_set(e, ERR_USAGE, ENAMETOOLONG, "%s: the name of its snapshot would be longer than %d characters",
-                       what, ZFS_NAME_MAX - 1);
     snprintf(option, ZFS_VALUE_MAX + 64, ZFS_OWNER "=%s", value);
     const char *const args[] = {"snapshot", "-o", option, snapshot, NULL};
-    const char *const device[] = {v->name};
+    const char *const device[] = {now->name};
     struct frozen *frozen = freeze_devices(device, 1, c->unfrozen);
     rc = zfs_change(what, args, e);
     frozen_thaw(frozen);
@@ -70,34 +106,24 @@ static int take(const struct driver_class *c, const struct zfs_row *row, const s
     return rc;
 }
 
-static int snapshot_of(const struct driver_class *c, const struct volume *v, const char *dataset,
-                       const struct native_tag *tag, const char *what, struct err *e)
+static int snapshot_of(const struct driver_class *c, const struct volume *v, const struct native_tag *tag,
+                       const char *what, struct err *e)
 {
     struct zfs_report r = ZFS_REPORT_INIT;
+    const struct zfs_row *row;
     CLEANUP_FREE struct volume *now = malloc(sizeof *now);
     if (!now)
         return err_nomem(e);
-    int rc = zfs_report_volume(&r, dataset, e);
-    const struct zfs_row *row = rc == 0 ? zfs_find(&r, dataset) : NULL;
-    if (rc == 0 && !row)
-        rc = err_plain(e, ERR_NOT_FOUND, ENOENT, "there is no volume of ZFS %s", v->name);
-    if (rc == 0 && row)
-        rc = zfs_refuse(row, e);
-    if (rc == 0 && row) {
-        zfs_describe(row, now);
-        if (strcmp(now->id, v->id) != 0)
-            rc = err_plain(e, ERR_SOURCE, ESTALE, "%s is no longer the volume that was looked up (%s, now %s)", v->name,
-                           v->id, now->id);
-    }
-    if (rc == 0 && row)
+    int rc = zfs_volume_now(v, &r, &row, now, e);
+    if (rc == 0)
         rc = take(c, row, now, tag, what, e);
     zfs_report_free(&r);
     return rc;
 }
 
 /* In its volume alone: that is where an interrupted call has made it. */
-static int find_taken(const struct driver_class *c, const char *dataset, const char *alias, struct native *ret,
-                      struct err *e)
+int zfs_native_taken(const struct driver_class *c, const char *dataset, const char *alias, struct native *ret,
+                     bool *unfinished, struct err *e)
 {
     char name[2 * ZFS_NAME_MAX];
     struct zfs_report r = ZFS_REPORT_INIT;
@@ -113,8 +139,10 @@ static int find_taken(const struct driver_class *c, const char *dataset, const c
     if (rc == 0 && (zfs_tag_read(row, pool.guid, zfs_volume_guid(&r, name), t) < 0 || t->kind != ZFS_NATIVE ||
                     strcmp(t->tag.alias, alias) != 0 || strcmp(t->node, c->node) != 0))
         rc = err_set(e, ERR_TARGET, EEXIST, "there is a snapshot %s, and it is not ours", name);
-    if (rc == 0)
-        describe(row, t, ret);
+    if (rc == 0) {
+        zfs_native_describe(row, t, ret);
+        *unfinished = t->unfinished;
+    }
     zfs_report_free(&r);
     return rc;
 }
@@ -123,17 +151,22 @@ int zfs_snapshot(const struct driver_class *c, const struct volume *v, const str
                  struct err *e)
 {
     char what[512], dataset[ZFS_NAME_MAX];
+    bool unfinished = false, gone;
     snprintf(what, sizeof what, "cannot take a native snapshot of %.300s", v->name);
     if (!alias_valid(tag->alias))
         return err_set(e, ERR_USAGE, EINVAL, "invalid alias \"%.64s\"", tag->alias);
     int rc = zfs_path_split(v->name, dataset, e);
     if (rc == 0)
-        rc = find_taken(c, dataset, tag->alias, ret, e);
+        rc = zfs_native_taken(c, dataset, tag->alias, ret, &unfinished, e);
+    if (rc == 0 && unfinished) { /* the group that it was taken with has failed */
+        rc = zfs_native_remove(c, ret, &gone, e);
+        rc = rc < 0 ? rc : -ENOENT;
+    }
     if (rc != -ENOENT)
         return rc;
-    rc = snapshot_of(c, v, dataset, tag, what, e);
+    rc = snapshot_of(c, v, tag, what, e);
     if (rc == 0) {
-        rc = find_taken(c, dataset, tag->alias, ret, e);
+        rc = zfs_native_taken(c, dataset, tag->alias, ret, &unfinished, e);
         if (rc == -ENOENT)
             rc = err_set(e, ERR_GENERIC, ENOENT, "native snapshot %s disappeared after its creation", tag->alias);
     }
@@ -151,13 +184,13 @@ int zfs_native_find(const struct driver_class *c, const struct volume *v, const 
     if (!t)
         return err_nomem(e);
     int rc = zfs_find_ours(c, &r, hint && *hint ? hint : v ? v->name : "", ZFS_NATIVE, alias, &row, t, e);
-    if (rc == -ENOENT)
+    if (rc == -ENOENT || (rc == 0 && t->unfinished))
         rc = err_plain(e, ERR_NOT_FOUND, ENOENT, "native snapshot %s of %s is no longer on the storage", alias,
                        v ? v->name : "a volume");
     if (rc == 0)
         rc = zfs_native_healthy(row, t, e);
     if (rc == 0)
-        describe(row, t, ret);
+        zfs_native_describe(row, t, ret);
     zfs_report_free(&r);
     return rc;
 }
@@ -174,7 +207,7 @@ static int list_one(const struct zfs_row *row, const struct zfs_row *volume, con
     (void)volume;
     if (t->kind != ZFS_NATIVE || !row->snapshot)
         return 0;
-    describe(row, t, &l->n);
+    zfs_native_describe(row, t, &l->n);
     return l->fn(&l->n, l->arg);
 }
 

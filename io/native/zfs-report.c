@@ -64,6 +64,13 @@ void zfs_parent_of(const char *dataset, char ret[ZFS_NAME_MAX])
     cut(dataset, slash ? (size_t)(slash - dataset) : 0, ret);
 }
 
+void zfs_path(const char *dataset, char ret[VOLUME_NAME_MAX])
+{
+    snprintf(ret, VOLUME_NAME_MAX, ZFS_DEV "%s", dataset);
+    for (char *p = ret; *p; p++)
+        *p = *p == ' ' ? '+' : *p;
+}
+
 /* ---- volumes and snapshots ---- */
 
 static int report_bad(const char *where, const char *why, struct err *e)

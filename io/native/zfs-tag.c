@@ -13,6 +13,7 @@
 
 #define VERSION 1
 #define HOLD "snapferry:"
+#define GROUP "group"
 
 static const char *const kinds[] = {"native", "intermediate", "staging", "replaced"};
 #define N_KINDS (sizeof kinds / sizeof *kinds)
@@ -59,22 +60,22 @@ static json_t *tag_document(const struct zfs_tag *t)
     return j;
 }
 
-int zfs_tag_write(const struct zfs_tag *t, char ret[ZFS_VALUE_MAX], struct err *e)
+/* Takes `list` over. */
+static int value_write(json_t *list, char ret[ZFS_VALUE_MAX], const char *of, struct err *e)
 {
-    json_t *list = json_array();
-    if (!list || json_array_append_new(list, tag_document(t)) < 0) {
-        json_decref(list);
-        return err_nomem(e);
-    }
-    CLEANUP_FREE char *text = json_dumps(list, JSON_COMPACT | JSON_SORT_KEYS);
+    CLEANUP_FREE char *text = list ? json_dumps(list, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
     json_decref(list);
     if (!text)
         return err_nomem(e);
     if (strlen(text) >= ZFS_VALUE_MAX)
-        return err_set(e, ERR_USAGE, E2BIG, "the owner tag of %.256s is too long for a property of ZFS",
-                       t->tag.volume_name);
+        return err_set(e, ERR_USAGE, E2BIG, "the owner tag of %.256s is too long for a property of ZFS", of);
     memcpy(ret, text, strlen(text) + 1);
     return 0;
+}
+
+int zfs_tag_write(const struct zfs_tag *t, char ret[ZFS_VALUE_MAX], struct err *e)
+{
+    return value_write(json_pack("[o]", tag_document(t)), ret, t->tag.volume_name, e);
 }
 
 static int tag_fields(const json_t *j, struct zfs_tag *t)
@@ -105,21 +106,66 @@ static int tag_fields(const json_t *j, struct zfs_tag *t)
     return 0;
 }
 
+/* ---- the tag of a group ---- */
+
+static json_t *group_document(const struct zfs_tag *const *t, size_t n)
+{
+    json_t *members = json_object();
+    for (size_t i = 0; i < n; i++) {
+        char guid[24];
+        snprintf(guid, sizeof guid, "%" PRIu64, t[i]->volume);
+        if (json_object_set_new(members, guid, json_string(t[i]->tag.alias)) < 0) {
+            json_decref(members);
+            return NULL;
+        }
+    }
+    return json_pack("{s:i, s:s, s:s, s:o, s:I, s:o}", "version", VERSION, "kind", GROUP, "node", t[0]->node, "pool",
+                     guid_json(t[0]->pool), "created_ns", (json_int_t)t[0]->tag.created_ns, "members", members);
+}
+
+int zfs_group_tag_write(const struct zfs_tag *const *t, size_t n, char ret[ZFS_VALUE_MAX], struct err *e)
+{
+    return value_write(json_pack("[o]", group_document(t, n)), ret, "a group", e);
+}
+
+/* The member that a snapshot is by the guid of its volume. */
+static int group_fields(const json_t *j, const struct zfs_row *row, uint64_t volume, struct zfs_tag *t)
+{
+    static const char what[] = "tag";
+    char kind[32], guid[24], dataset[ZFS_NAME_MAX];
+    uint64_t version;
+    snprintf(guid, sizeof guid, "%" PRIu64, volume);
+    if (!row->snapshot || !json_is_object(j) || field_u64(j, what, "version", &version, true, NULL) < 0 ||
+        version != VERSION || field_text(j, what, "kind", kind, sizeof kind, true, NULL) < 0 ||
+        strcmp(kind, GROUP) != 0 || field_text(j, what, "node", t->node, sizeof t->node, true, NULL) < 0 ||
+        !t->node[0] || guid_read(j, "pool", &t->pool) < 0 ||
+        field_i64(j, what, "created_ns", &t->tag.created_ns, NULL) < 0 ||
+        field_alias(json_object_get(j, "members"), what, guid, t->tag.alias, true, NULL) < 0)
+        return -ENODATA;
+    t->kind = ZFS_NATIVE;
+    t->unfinished = true;
+    t->volume = volume;
+    t->size = row->size;
+    snprintf(t->tag.volume_id, sizeof t->tag.volume_id, "zfs:%s", guid);
+    zfs_dataset_of(row->name, dataset);
+    zfs_path(dataset, t->tag.volume_name);
+    return 0;
+}
+
 int zfs_tag_read(const struct zfs_row *row, uint64_t pool, uint64_t volume, struct zfs_tag *ret)
 {
     if (!row->owner[0])
         return -ENODATA;
     json_t *list = json_loads(row->owner, JSON_REJECT_DUPLICATES, NULL);
-    const size_t n = json_is_array(list) ? json_array_size(list) : 0;
-    int rc = -ENODATA;
-    for (size_t i = 0; rc < 0 && i < n; i++) {
+    const json_t *j = json_is_array(list) && json_array_size(list) == 1 ? json_array_get(list, 0) : NULL;
+    memset(ret, 0, sizeof *ret);
+    int rc = tag_fields(j, ret);
+    if (rc < 0) {
         memset(ret, 0, sizeof *ret);
-        if (tag_fields(json_array_get(list, i), ret) == 0 && ret->pool == pool &&
-            (n == 1 || (volume && ret->volume == volume)))
-            rc = 0;
+        rc = group_fields(j, row, volume, ret);
     }
     json_decref(list);
-    return rc;
+    return rc == 0 && ret->pool == pool ? 0 : -ENODATA;
 }
 
 bool zfs_has_our_name(const char *name)

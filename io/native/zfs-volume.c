@@ -22,7 +22,6 @@
 #define NAME_CHARS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.:- "
 #define DEVICE_SECONDS 60 /* udev makes links of new devices; an emulated machine is slow */
 #define POLL_MS 20
-#define BATCH 100
 /* Name of the dataset of a zvol's device: include/os/linux/spl/sys/ and zvol_os.c of OpenZFS. */
 #define BLKZNAME _IOR(0x12, 125, char[ZFS_NAME_MAX])
 
@@ -61,13 +60,6 @@ int zfs_path_split(const char *path, char dataset[ZFS_NAME_MAX], struct err *e)
     dataset[0] = '\0';
     err_set(e, ERR_USAGE, EINVAL, "\"%.512s\" is not the path of a volume of ZFS (" ZFS_DEV "POOL/PATH)", path);
     return path[0] != '/' && strchr(path, '/') ? err_hint(e, "use " ZFS_DEV "%.256s", path) : -EINVAL;
-}
-
-void zfs_path(const char *dataset, char ret[VOLUME_NAME_MAX])
-{
-    snprintf(ret, VOLUME_NAME_MAX, ZFS_DEV "%s", dataset);
-    for (char *p = ret; *p; p++)
-        *p = *p == ' ' ? '+' : *p;
 }
 
 int zfs_class_target(const struct driver_class *c, char dataset[ZFS_NAME_MAX], struct err *e)
@@ -376,7 +368,7 @@ int zfs_each(const struct driver_class *c, zfs_ours_fn *fn, void *arg, struct er
 {
     struct zfs_report all = ZFS_REPORT_INIT;
     struct walk *w = calloc(1, sizeof *w);
-    const char *names[BATCH];
+    const char *names[ZFS_NAMES_MAX];
     size_t n = 0;
     if (!w)
         return err_nomem(e);
@@ -386,7 +378,7 @@ int zfs_each(const struct driver_class *c, zfs_ours_fn *fn, void *arg, struct er
         rc = walk_report(w, &all, false, e);
     for (size_t i = 0; rc == 0 && i < all.n; i++) {
         names[n++] = all.row[i].name;
-        if (n == BATCH || i + 1 == all.n) {
+        if (n == ZFS_NAMES_MAX || i + 1 == all.n) {
             rc = walk_snapshots(w, names, n, e);
             n = 0;
         }

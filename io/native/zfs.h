@@ -9,8 +9,8 @@
  * nor received with a stream) with the guid of the pool in which it was set: a pool that was split off, or a replica,
  * has our properties but is not ours. A name proves nothing. The property is set by the command that creates the
  * snapshot or volume, in the same transaction group: there is nothing half-made to be found. The value is a JSON array
- * of documents, one for a snapshot of its own; of several (a group has been taken by one command) that of its volume
- * counts.
+ * of one document. A command that takes several snapshots (zfs-group.c) sets the same value on all of them: a document
+ * of the group, by which each is ours until it has the tag of its own.
  */
 #ifndef SNAPFERRY_IO_NATIVE_ZFS_H
 #define SNAPFERRY_IO_NATIVE_ZFS_H
@@ -58,6 +58,8 @@ void zfs_pool_of(const char *dataset, char ret[ZFS_NAME_MAX]);
 /* The dataset of a snapshot; the parent of a volume ("" of a pool). */
 void zfs_dataset_of(const char *snapshot, char ret[ZFS_NAME_MAX]);
 void zfs_parent_of(const char *dataset, char ret[ZFS_NAME_MAX]);
+/* Path of a volume or snapshot. */
+void zfs_path(const char *dataset, char ret[VOLUME_NAME_MAX]);
 
 struct zfs_pool {
     char name[ZFS_NAME_MAX];
@@ -84,10 +86,14 @@ struct zfs_tag {
     struct native_tag tag; /* alias: of the object itself */
     uint64_t size;
     bool read_only, overwrite, thick; /* of an intermediate; of a staging volume */
+    bool unfinished;                  /* of a native snapshot: it has the tag of its group alone */
     char klass[128];                  /* of an intermediate */
     char final[VOLUME_NAME_MAX];      /* of a staging volume: its path after the commit */
 };
 int zfs_tag_write(const struct zfs_tag *t, char ret[ZFS_VALUE_MAX], struct err *e);
+/* That of the native snapshots of several volumes of a pool, all of this node: alias by guid of the volume. -E2BIG:
+ * they are too many. */
+int zfs_group_tag_write(const struct zfs_tag *const *t, size_t n, char ret[ZFS_VALUE_MAX], struct err *e);
 /* 0, or -ENODATA: no tag, a malformed one, one of another pool. `volume`: guid of the volume of a snapshot. Of any
  * node. */
 int zfs_tag_read(const struct zfs_row *row, uint64_t pool, uint64_t volume, struct zfs_tag *ret);
@@ -115,7 +121,8 @@ bool zfs_hold_read(const char *tag, struct zfs_hold *ret);
 /* One volume with all its snapshots (`of` a volume), one snapshot, or all volumes without snapshots (NULL). What does
  * not exist is an empty report. */
 int zfs_report_read(struct zfs_report *ret, const char *of, struct err *e);
-/* The same, of the volume and its snapshots without those of others. `names`: volumes, at most 100. */
+/* The same, of the volume and its snapshots without those of others. `names`: volumes, at most ZFS_NAMES_MAX. */
+#define ZFS_NAMES_MAX 100
 int zfs_report_snapshots(struct zfs_report *ret, const char *const *names, size_t n, struct err *e);
 int zfs_report_volume(struct zfs_report *ret, const char *name, struct err *e); /* without its snapshots */
 /* The pool of a dataset. ERR_NOT_FOUND. */
@@ -135,8 +142,6 @@ void zfs_programs_test(const char *zfs, const char *zpool);
 
 /* Dataset of "/dev/zvol/POOL/PATH". ERR_USAGE for another path. */
 int zfs_path_split(const char *path, char dataset[ZFS_NAME_MAX], struct err *e);
-/* Path of a volume or snapshot. */
-void zfs_path(const char *dataset, char ret[VOLUME_NAME_MAX]);
 /* Target of a class: a pool or a dataset, or "". */
 int zfs_class_target(const struct driver_class *c, char dataset[ZFS_NAME_MAX], struct err *e);
 bool zfs_is_label(const char *word);
@@ -171,10 +176,28 @@ uint64_t zfs_volume_guid(const struct zfs_report *r, const char *snapshot);
 /* A native snapshot that can be read: of the size that it had, with its key. ERR_DAMAGE, ERR_SOURCE. */
 int zfs_native_healthy(const struct zfs_row *row, const struct zfs_tag *t, struct err *e);
 
+/* ---- zfs-native.c: for zfs-group.c, too ---- */
+
+/* The volume as it is now, if it is still the one that was looked up; `now`: zfs_describe(). The row belongs to *r,
+ * which the caller frees in any case. ERR_NOT_FOUND, ERR_SOURCE. */
+int zfs_volume_now(const struct volume *v, struct zfs_report *r, const struct zfs_row **row, struct volume *now,
+                   struct err *e);
+/* The tag of a native snapshot of it, and its name. `what` for messages. ERR_USAGE: the name would be too long. */
+void zfs_native_tag(const struct driver_class *c, const struct zfs_row *row, const struct volume *now,
+                    const struct native_tag *tag, uint64_t pool, struct zfs_tag *ret);
+int zfs_native_name(const char *dataset, const char *alias, const char *what, char ret[ZFS_NAME_MAX], struct err *e);
+void zfs_native_describe(const struct zfs_row *row, const struct zfs_tag *t, struct native *ret);
+/* What a call has made under this alias in the volume; `unfinished` as in the tag. -ENOENT without a message.
+ * ERR_TARGET: what has its name is not ours. */
+int zfs_native_taken(const struct driver_class *c, const char *dataset, const char *alias, struct native *ret,
+                     bool *unfinished, struct err *e);
+
 /* ---- the driver's functions ---- */
 
 int zfs_snapshot(const struct driver_class *c, const struct volume *v, const struct native_tag *tag, struct native *ret,
                  struct err *e);
+int zfs_group_domain(const struct driver_class *c, const struct volume *v, char ret[VOLUME_ID_MAX], struct err *e);
+int zfs_group(struct group_member *m, size_t n, struct err *e);
 int zfs_native_find(const struct driver_class *c, const struct volume *v, const char *alias, const char *hint,
                     struct native *ret, struct err *e);
 int zfs_native_list(const struct driver_class *c, native_fn *fn, void *arg, struct err *e);

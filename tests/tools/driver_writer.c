@@ -5,8 +5,9 @@
  * driver_writer write IMAGE STATUS buffered|direct|mmap BLOCKS   writes until it is killed
  * driver_writer status STATUS                                    number of the last write that has returned
  * driver_writer check COPY LOW HIGH                              whether COPY is the image at one point in time
- * driver_writer pair A B STATUS sync|direct                     writes to two images in turn until it is killed
- * driver_writer apart A B                                        how many writes B is behind A in copies of them
+ * driver_writer pair A B [C]... STATUS sync|direct               writes to two or more images in turn until it is
+ * killed driver_writer apart A B [C]...                                 how many writes each is behind the one before
+ * it, in copies of them
  *
  * Write number i goes to the block that a generator makes of i and begins when write i-1 has returned; every 64th is
  * followed by fdatasync (msync). A block holds its number and a checksum. In an image of one moment all of writes 1..M
@@ -29,6 +30,7 @@
 
 #define BLOCK 4096
 #define WORDS (BLOCK / 8)
+#define IMAGES_MAX 8
 
 static uint64_t mix(uint64_t z)
 {
@@ -150,22 +152,22 @@ static int check(const char *path, uint64_t low, uint64_t high)
     return 0;
 }
 
-/* The number to the first block of A, then of B, each durable before the next begins; another block of each in between
- * keeps the file system busy. */
-static int run_pair(char *const image[2], const char *status_path, const char *mode)
+/* The number to the first block of A, then of B, and so on, each durable before the next begins; another block of each
+ * in between keeps the file system busy. */
+static int run_pair(char *const *image, int n, const char *status_path, const char *mode)
 {
     const int direct = strcmp(mode, "direct") == 0;
     _Atomic uint64_t *status = map(status_path, sizeof *status, O_RDWR | O_CREAT);
     uint64_t *buf = aligned_alloc(BLOCK, BLOCK);
-    int fd[2];
+    int fd[IMAGES_MAX];
     if (status == MAP_FAILED || !buf)
         return failed(status_path);
     memset(buf, 0, BLOCK);
-    for (int k = 0; k < 2; k++)
+    for (int k = 0; k < n; k++)
         if ((fd[k] = open(image[k], O_RDWR | O_CLOEXEC | (direct ? O_DIRECT : 0))) < 0)
             return failed(image[k]);
     for (uint64_t i = 1;; i++) {
-        for (int k = 0; k < 2; k++) {
+        for (int k = 0; k < n; k++) {
             buf[0] = i;
             if (pwrite(fd[k], buf, BLOCK, 0) != BLOCK ||
                 pwrite(fd[k], buf, BLOCK, (off_t)(1 + mix(i) % 1000) * BLOCK) != BLOCK || fdatasync(fd[k]) < 0)
@@ -175,15 +177,16 @@ static int run_pair(char *const image[2], const char *status_path, const char *m
     }
 }
 
-static int show_apart(char *const image[2])
+static int show_apart(char *const *image, int n)
 {
-    uint64_t n[2];
-    for (int k = 0; k < 2; k++) {
+    uint64_t last[IMAGES_MAX];
+    for (int k = 0; k < n; k++) {
         CLEANUP_CLOSE int fd = open(image[k], O_RDONLY | O_CLOEXEC);
-        if (fd < 0 || pread(fd, &n[k], sizeof n[k], 0) != (ssize_t)sizeof n[k])
+        if (fd < 0 || pread(fd, &last[k], sizeof last[k], 0) != (ssize_t)sizeof last[k])
             return failed(image[k]);
+        if (k)
+            printf("%" PRId64 "%c", (int64_t)(last[k - 1] - last[k]), k + 1 < n ? ' ' : '\n');
     }
-    printf("%" PRId64 "\n", (int64_t)(n[0] - n[1]));
     return 0;
 }
 
@@ -200,10 +203,10 @@ int main(int argc, char **argv)
         printf("%" PRIu64 "\n", atomic_load(s));
         return 0;
     }
-    if (argc == 6 && strcmp(argv[1], "pair") == 0)
-        return run_pair(argv + 2, argv[4], argv[5]);
-    if (argc == 4 && strcmp(argv[1], "apart") == 0)
-        return show_apart(argv + 2);
+    if (argc >= 6 && argc <= IMAGES_MAX + 4 && strcmp(argv[1], "pair") == 0)
+        return run_pair(argv + 2, argc - 4, argv[argc - 2], argv[argc - 1]);
+    if (argc >= 4 && argc <= IMAGES_MAX + 2 && strcmp(argv[1], "apart") == 0)
+        return show_apart(argv + 2, argc - 2);
     fprintf(stderr, "usage: driver_writer write|check|status|pair|apart ...\n");
     return 2;
 }

@@ -287,29 +287,62 @@ static void tags_there_and_back(void **state)
     }
 }
 
-/* A group has been taken by one command: each snapshot has the tags of all, that of its volume counts. */
-static void tags_of_a_group(void **state)
+/* One command takes a group and sets one tag on all: by it each is ours until it has its own. */
+static void tag_of_a_group(void **state)
 {
     (void)state;
-    char a[ZFS_VALUE_MAX], b[ZFS_VALUE_MAX], both[2 * ZFS_VALUE_MAX];
-    struct zfs_tag *t = malloc(sizeof *t), *back = malloc(sizeof *back);
-    *t = some_tag(ZFS_NATIVE);
-    zfs_tag_write(t, a, NULL);
-    t->volume = 5;
-    t->tag.seq = 78;
-    zfs_tag_write(t, b, NULL);
-    snprintf(both, sizeof both, "%.*s,%s", (int)strlen(a) - 1, a, b + 1);
-    struct zfs_row row = {.name = "tank/x@y", .snapshot = true, .owner = both};
-    assert_true(zfs_tag_read(&row, t->pool, 5, back) == 0 && back->tag.seq == 78);
-    assert_true(zfs_tag_read(&row, t->pool, UINT64_MAX - 9, back) == 0 && back->tag.seq == 77);
-    assert_int_equal(zfs_tag_read(&row, t->pool, 6, back), -ENODATA);
+    char value[ZFS_VALUE_MAX];
+    struct zfs_tag *t = malloc(sizeof *t), *other = malloc(sizeof *other), *back = malloc(sizeof *back);
+    *t = *other = some_tag(ZFS_NATIVE);
+    other->volume = 5;
+    other->tag.alias[0] = 'f';
+    const struct zfs_tag *both[] = {t, other};
+    assert_int_equal(zfs_group_tag_write(both, 2, value, NULL), 0);
+    assert_null(strpbrk(value, "\t\n"));
+    struct zfs_row row = {.name = "tank/x y@moved", .snapshot = true, .size = 4096, .owner = value};
+    assert_int_equal(zfs_tag_read(&row, t->pool, 5, back), 0);
+    assert_true(back->unfinished && back->kind == ZFS_NATIVE && back->volume == 5 && back->size == 4096);
+    assert_true(back->pool == t->pool && back->tag.created_ns == t->tag.created_ns);
+    assert_string_equal(back->node, "node1");
+    assert_string_equal(back->tag.alias, other->tag.alias);
+    assert_string_equal(back->tag.volume_id, "zfs:5");
+    assert_string_equal(back->tag.volume_name, "/dev/zvol/tank/x+y");
+    assert_true(!back->tag.backup[0] && !back->tag.operation[0]);
+    assert_int_equal(zfs_tag_read(&row, t->pool, t->volume, back), 0);
+    assert_string_equal(back->tag.alias, ALIAS);
+    assert_int_equal(zfs_tag_read(&row, t->pool, 6, back), -ENODATA); /* no member */
     assert_int_equal(zfs_tag_read(&row, t->pool, 0, back), -ENODATA);
+    assert_int_equal(zfs_tag_read(&row, t->pool + 1, 5, back), -ENODATA);
+    row.snapshot = false;
+    assert_int_equal(zfs_tag_read(&row, t->pool, 5, back), -ENODATA);
+    row.snapshot = true;
+    for (size_t n = 0; n < strlen(value); n++) {
+        char *part = strndup(value, n);
+        row.owner = part;
+        assert_int_equal(zfs_tag_read(&row, t->pool, 5, back), -ENODATA);
+        free(part);
+    }
+    free(other);
+    free(back);
+    /* As many as a command takes, and more than a property has room for. */
+    struct zfs_tag *many = calloc(200, sizeof *many);
+    const struct zfs_tag *list[200];
+    for (size_t i = 0; i < 200; i++) {
+        many[i] = *t;
+        many[i].volume = UINT64_MAX - i;
+        list[i] = &many[i];
+    }
+    struct err e = ERR_INIT;
+    assert_int_equal(zfs_group_tag_write(list, ZFS_NAMES_MAX, value, NULL), 0);
+    assert_true(zfs_group_tag_write(list, 200, value, &e) == -E2BIG && e.cls == ERR_USAGE);
     memset(t->tag.volume_name, '\\', 4000);
     memset(t->tag.operation, '"', 500);
-    struct err e = ERR_INIT;
-    assert_true(zfs_tag_write(t, a, &e) < 0 && e.cls == ERR_USAGE);
+    e = (struct err)ERR_INIT;
+    assert_true(zfs_tag_write(t, value, &e) == -E2BIG && e.cls == ERR_USAGE);
+    row.owner = "[{\"version\":1},{\"version\":1}]";
+    assert_int_equal(zfs_tag_read(&row, t->pool, 5, many), -ENODATA);
+    free(many);
     free(t);
-    free(back);
 }
 
 static void inherited_ids(void **state)
@@ -526,12 +559,12 @@ static void a_real_stream(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_real_report),   cmocka_unit_test(reports_are_read_strictly),
-        cmocka_unit_test(a_real_pool),     cmocka_unit_test(labels_of_volumes),
-        cmocka_unit_test(what_selects),    cmocka_unit_test(tags_there_and_back),
-        cmocka_unit_test(tags_of_a_group), cmocka_unit_test(inherited_ids),
-        cmocka_unit_test(holds),           cmocka_unit_test(names),
-        cmocka_unit_test(classes),         cmocka_unit_test(what_zfs_says),
+        cmocka_unit_test(a_real_report),  cmocka_unit_test(reports_are_read_strictly),
+        cmocka_unit_test(a_real_pool),    cmocka_unit_test(labels_of_volumes),
+        cmocka_unit_test(what_selects),   cmocka_unit_test(tags_there_and_back),
+        cmocka_unit_test(tag_of_a_group), cmocka_unit_test(inherited_ids),
+        cmocka_unit_test(holds),          cmocka_unit_test(names),
+        cmocka_unit_test(classes),        cmocka_unit_test(what_zfs_says),
         cmocka_unit_test(a_real_stream),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
