@@ -164,6 +164,13 @@ same "it is thin: holes take no room" "$(lvs --noheadings -o data_percent vg-0/n
 mkdir -p /back && mount -o ro /dev/vg-0/new /back
 same "its file system is the one that was mounted" "$(sum_of /back/file)" "$sum"
 umount /back
+sed -i 's|^match = .*|match = vg:vg-0|' $CONF/conf.d/thin.ini
+check "the class selects by its group" systemctl reload snapferryd
+expect "into a new volume, whose class is found by the group in its name" 0 -- \
+    ask restore "$B2//dev/vg-0/mounted" /dev/vg-0/grouped --from repository --wait --quiet
+same "it is a volume of the pool, and no file among devices" "$(lvs --noheadings -o pool_lv vg-0/grouped | xargs)" tp
+check "of the same bytes" cmp /dev/vg-0/new /dev/vg-0/grouped
+lvremove -q -y vg-0/grouped >/dev/null
 expect "not over a mounted one" 17 'in use' -- \
     ask restore "$B2//dev/vg-0/mounted" /dev/vg-0/mounted --from repository --overwrite --wait
 same "it is the same volume" "$(call --match '/dev/vg-0/*' resolve /dev/vg-0/twin | jq -r .id)" "$id"

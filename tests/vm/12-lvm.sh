@@ -44,7 +44,7 @@ random_file /srv/orig $((32 * MIB)) 6; dd if=/srv/orig of=/dev/vg0/thick bs=1M o
 setup
 config_add thick '[storage-class "thick"]
 driver = lvm
-match = /dev/vg0/thick /dev/vg0/mounted /dev/vg0/new
+match = vg:vg0
 target = vg0
 cow-size = 10
 retries = 1
@@ -57,7 +57,9 @@ B=$(result id <<<"$out")
 same "a mounted volume: exit code" $rc 0
 same "Completed" "$(result state <<<"$out")" Completed
 check "no snapshot is left" eval '[ -z "$(ours)" ]'
-expect "into a new volume" 0 -- ask restore "$B//dev/vg0/mounted" /dev/vg0/new --wait --quiet
+expect "into a new volume, whose class is found by the group in its name" 0 -- \
+    ask restore "$B//dev/vg0/mounted" /dev/vg0/new --wait --quiet
+same "it is a logical volume, and no file among devices" "$(names -S lv_name=new)" "new "
 mkdir -p /back && mount -o ro /dev/vg0/new /back
 same "its file system is the one that was mounted" "$(sum_of /back/file)" "$sum"
 umount /back
