@@ -127,7 +127,7 @@ tail -c +$(((sectors + 1) * 512 + offset + 1)) "$zimage" | xz -dc --single-strea
 
 rm -rf "$root"/boot/* "$root"/var/lib/apt/lists/* "$root"/var/cache/apt/*.bin
 mb=$(($(du -sm --apparent-size "$root" | cut -f1) + 1536))
-mke2fs -q -F -t ext4 -m 0 -E lazy_itable_init=1,lazy_journal_init=1 -d "$root" "$new/root.ext4" "${mb}M"
+mke2fs -q -F -t ext4 -m 0 -E lazy_itable_init=1,lazy_journal_init=1 -d "$root" "$new/root.ext4" "${mb}M" >&2
 rm -rf --one-file-system "$root" "$initrd" "$new/modules"
 mv "$new/initrd.new" "$new/initrd"
 rm -rf "$image"
