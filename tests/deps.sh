@@ -31,13 +31,14 @@ program_of() { # PACKAGE PROGRAM
 # is kept.
 ceph() {
     local dir=${BUILD:-build}/ceph name
-    [ ! -x "$dir/usr/bin/radosgw" ] || [ ! -x "$dir/usr/bin/rbd" ] || return 0
+    [ ! -x "$dir/usr/bin/radosgw" ] || [ ! -x "$dir/usr/bin/rados" ] || return 0
     rm -rf "$dir" && mkdir -p "$dir/debs/partial"
     if apt-get install -qq -y --no-install-recommends --download-only -o Debug::NoLocking=1 \
         -o "Dir::Cache::archives=$(realpath "$dir/debs")" ceph-mon ceph-osd ceph-common radosgw >/dev/null 2>&1; then
         for name in "$dir"/debs/*.deb; do
             dpkg-deb --fsys-tarfile "$name" | tar -x -C "$dir" --wildcards --no-anchored '*.so*' 'ceph-mon' 'ceph-osd' \
-                'radosgw' 'radosgw-admin' 'ceph-authtool' 'monmaptool' 'osdmaptool' 'usr/bin/rbd' 2>/dev/null || true
+                'radosgw' 'radosgw-admin' 'ceph-authtool' 'monmaptool' 'osdmaptool' 'usr/bin/rbd' 'usr/bin/rados' \
+                2>/dev/null || true
         done
     fi
     rm -rf "$dir/debs"
