@@ -652,9 +652,9 @@ int index_set_cached(struct index_set *x, index_cached_fn *fn, void *arg, struct
  * Each entry is from another table than the last one, and with hundreds of tables the pages that all need do not fit
  * into the budget: entries are decoded several at a time then, so that the pages are needed once for all of them.
  */
-#define AHEAD_TABLES 128 /* from as many on; */
+#define AHEAD_TABLES 16 /* from as many on; */
 #define AHEAD_BYTES ((size_t)8 << 20)
-#define AHEAD_MAX 64 /* of one table */
+#define AHEAD_MAX 256 /* of one table */
 struct decoded {
     struct index_entry x;
     uint8_t key[1 + sizeof((struct content_id){0}).hash];
