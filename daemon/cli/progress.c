@@ -15,6 +15,8 @@
 #include <time.h>
 
 #define PLAIN_S 10.0
+#define JSON_S 1
+#define SAMPLE_S 0.2 /* often, so that the beginning of a phase is known */
 
 struct progress_view {
     struct mover_progress *p;
@@ -86,6 +88,9 @@ static void show_progress(struct progress_view *v)
     struct sample s;
     take_sample(v, &s);
     if (v->json) {
+        if (s.at - v->printed < JSON_S - SAMPLE_S / 2)
+            return;
+        v->printed = s.at;
         print_sample_json(v, &s);
         return;
     }
@@ -119,10 +124,9 @@ static void show_progress(struct progress_view *v)
 static void *progress_thread(void *arg)
 {
     struct progress_view *v = arg;
-    const double interval = v->live.on ? 0.2 : 1;
     pthread_mutex_lock(&v->lock);
     while (!v->stop) {
-        struct timespec until = ns_timespec(mono_ns() + (int64_t)(interval * 1e9));
+        struct timespec until = ns_timespec(mono_ns() + (int64_t)(SAMPLE_S * 1e9));
         pthread_cond_timedwait(&v->wake, &v->lock, &until);
         if (!v->stop)
             show_progress(v);

@@ -195,7 +195,8 @@ check "what it restored" cmp "$WORK/image" "$WORK/back"
 rm "$WORK/back"
 
 # A limit makes a run steady. From a tenth on the time left is within a fifth of what is left (and a report or two).
-# Contents are small, so that those that the workers have begun and not finished are a small part of all.
+# Contents are small, so that those that the workers have begun and not finished are a small part of all, and so is what
+# is read by one request, 2 MiB.
 foretold() { # NAME FILE
     local bad
     bad=$(jq -s -r '[.[] | select(.type == "progress" and .phase == "moving" and .totalBytes > 0)] as $p |
@@ -207,20 +208,20 @@ foretold() { # NAME FILE
                 "at \(.doneBytes) bytes: \(.etaSeconds) s, left were \($left)"] | join("; ") end' "$2")
     same "$1: the time left is right from a tenth on" "$bad" ""
 }
-random_file "$WORK/steady" $((14 << 20)) 11
+random_file "$WORK/steady" $((42 << 20)) 11
 E=$WORK/eta
 sf "$E" repo create --splitter FIXED-128K --quiet
 sf "$E" backup "$WORK/steady" --as t@h:/s --quiet
-sf "$E" verify --read-limit 1MiB --json >"$WORK/eta.verify" 2>/dev/null &
-sf "$E" restore latest "$WORK/eta.back" --read-limit 1MiB --json >"$WORK/eta.restore" 2>/dev/null &
-random_file "$WORK/steady2" $((14 << 20)) 12
-sf "$E" backup "$WORK/steady2" --as t@h:/t --splitter FIXED-1M --read-limit 1MiB --json >"$WORK/eta.backup" 2>/dev/null
+sf "$E" verify --read-limit 3MiB --json >"$WORK/eta.verify" 2>/dev/null &
+sf "$E" restore latest "$WORK/eta.back" --read-limit 3MiB --json >"$WORK/eta.restore" 2>/dev/null &
+random_file "$WORK/steady2" $((42 << 20)) 12
+sf "$E" backup "$WORK/steady2" --as t@h:/t --splitter FIXED-1M --read-limit 3MiB --json >"$WORK/eta.backup" 2>/dev/null
 wait %?verify %?restore
 foretold backup "$WORK/eta.backup"
 foretold restore "$WORK/eta.restore"
 foretold verify "$WORK/eta.verify"
 same "verify counts the bytes that it reads" \
-    "$(jq -s '[.[] | select(.type == "progress" and .phase == "moving") | .totalBytes] | max >= 14680064' \
+    "$(jq -s '[.[] | select(.type == "progress" and .phase == "moving") | .totalBytes] | max >= 44040192' \
         "$WORK/eta.verify")" true
 out=$(sf "$R" backup "$WORK/image" --as t@h:/i --full-scan --json 2>/dev/null)
 same "JSON: done never exceeds the total" \
