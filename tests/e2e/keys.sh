@@ -251,6 +251,7 @@ check "orphan-grace: a younger one is reported" until_true 20 eval 'askj status 
 same "orphan-grace: and left alone" "$(natives)" 1
 stops "stop"
 sed -i 's/^orphan-grace = .*/orphan-grace = 1s/' "$CONF/snapferry.ini"
+sleep 1.1 # it is looked at when the daemon starts
 starts "the daemon with a short grace"
 check "orphan-grace: older than that it is removed" until_true 20 eval '[ "$(natives)" = 0 ]'
 stops "stop"
