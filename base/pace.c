@@ -86,7 +86,8 @@ void pace_add(struct pace *p, const struct pace_sample *s)
              read = is_less(is_less(s->done, o->done), is_less(s->skipped, o->skipped));
     uint64_t data = is_less(read, zeros);
     double keep = decayed(dt / PACE_HALF_LIFE);
-    if (s->done != o->done || s->total != o->total)
+    const bool progress = s->done != o->done || s->total != o->total;
+    if (progress)
         p->moved = s->t;
     /* Time spent on zeros or holes alone is not used for data. */
     bool tells = data > zeros || (!read && s->skipped == o->skipped);
@@ -94,14 +95,21 @@ void pace_add(struct pace *p, const struct pace_sample *s)
         p->data = p->data * keep + (double)data;
         p->data_s = p->data_s * keep + dt;
     }
-    if (read || s->skipped == o->skipped) {
-        p->passed = p->passed * keep + (double)read;
-        p->pass_s = p->pass_s * keep + dt;
-    }
+    const bool only_skipped = !read && s->skipped != o->skipped;
     p->at = *s;
     p->at.phase = NULL;
     p->last = s->t;
-    forecast(p, s->t, dt);
+    p->waited += dt;
+    if (!progress && p->waited < PACE_LUMP)
+        return;
+    keep = decayed(p->waited / PACE_HALF_LIFE);
+    if (p->moving && !only_skipped) {
+        p->passed = p->passed * keep + (double)read;
+        p->pass_s = p->pass_s * keep + p->waited;
+    }
+    p->moving = p->moving || read;
+    forecast(p, s->t, p->waited);
+    p->waited = 0;
 }
 
 double pace_rate(const struct pace *p)

@@ -12,6 +12,8 @@
  *   included. Its end, not its length, is smoothed with a half-life of PACE_END_HALF_LIFE seconds. There is none in the
  *   first PACE_SETTLE seconds of a phase (PACE_SETTLE_MIN, if a tenth was read by then), nor while there was no
  * progress for PACE_STALL.
+ *   Time before the first progress of a phase is preparation. Progress may come in lumps: the time between two of them
+ *   counts when the second one comes, or after PACE_LUMP.
  * - 100 % is shown only after the end.
  */
 #ifndef SNAPFERRY_BASE_PACE_H
@@ -25,6 +27,7 @@
 #define PACE_SETTLE 5.0
 #define PACE_SETTLE_MIN 1.0
 #define PACE_STALL 15.0
+#define PACE_LUMP 3.0
 
 /* One sample of an operation. Bytes; `t` in seconds of a monotonic clock. */
 struct pace_sample {
@@ -44,6 +47,8 @@ struct pace {
     struct pace_sample at;
     double data, data_s; /* bytes and seconds, fading */
     double passed, pass_s;
+    double waited;     /* seconds since the last progress that are not in pass_s yet */
+    bool moving;       /* there was progress */
     double end;        /* estimated end, smoothed; < 0: not shown yet */
     unsigned setbacks; /* how often `done` decreased in one phase: a new attempt */
 };

@@ -5,6 +5,8 @@
 #include <time.h>
 
 #define LOOK_NS (NS_PER_S / 10) /* interval at which a waiting thread checks for a stop */
+#define PIECE_MIN ((size_t)16 << 10)
+#define PIECE_MAX ((size_t)64 << 20)
 
 static bool none(const struct throttle *t)
 {
@@ -41,15 +43,35 @@ void throttle_take(struct throttle *t, uint64_t bytes)
         reserve(t, bytes);
 }
 
-void throttle_wait(struct throttle *t, uint64_t bytes)
+static void pass(struct throttle *t, uint64_t bytes)
 {
-    if (none(t))
-        return;
+    if (t && t->passed)
+        atomic_fetch_add_explicit(t->passed, bytes, memory_order_relaxed);
+}
+
+static void wait_piece(struct throttle *t, uint64_t bytes)
+{
     const uint64_t at = reserve(t, bytes);
     for (uint64_t now; !stopped(t) && (now = mono_ns()) < at;) {
         const uint64_t ns = at - now < LOOK_NS ? at - now : LOOK_NS;
         nanosleep(&(struct timespec){.tv_nsec = (long)ns}, NULL);
     }
+}
+
+void throttle_wait(struct throttle *t, uint64_t bytes)
+{
+    if (none(t)) {
+        pass(t, bytes);
+        return;
+    }
+    const uint64_t most = throttle_piece(t, PIECE_MIN, PIECE_MAX);
+    uint64_t n;
+    do {
+        n = bytes < most || stopped(t) ? bytes : most;
+        wait_piece(t, n);
+        pass(t, n);
+        bytes -= n;
+    } while (bytes);
 }
 
 size_t throttle_piece(const struct throttle *t, size_t least, size_t most)

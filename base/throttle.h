@@ -20,6 +20,9 @@
 struct throttle {
     uint64_t rate;            /* bytes per second; 0: no limit */
     const _Atomic bool *stop; /* once true no thread waits any more; NULL: never */
+    /* Counter of what throttle_wait() let pass, also without a rate; NULL: none. Of many bytes at once it is increased
+     * as they become due, so that it moves steadily. */
+    _Atomic uint64_t *passed;
     _Atomic uint64_t next_ns; /* private: earliest time of the next bytes, CLOCK_MONOTONIC */
 };
 
@@ -27,8 +30,8 @@ struct throttle {
 uint64_t throttle_ahead_ns(struct throttle *t);
 /* Counts bytes that are due. */
 void throttle_take(struct throttle *t, uint64_t bytes);
-/* Waits until they are due, then takes them. In the order of the calls; ends early, and takes, when `stop` becomes
- * true. */
+/* Waits until they are due, then takes them; many bytes in pieces, of several threads in turns. Ends early, and takes,
+ * when `stop` becomes true. */
 void throttle_wait(struct throttle *t, uint64_t bytes);
 
 /* The largest power of two from `least` (itself one) to `most` that is no more than an eighth of a second's worth;

@@ -46,7 +46,7 @@ static void take_sample(struct progress_view *v, struct sample *s)
     int phase = atomic_load(&p->phase);
     *s = (struct sample){.phase = phase >= 0 && phase <= PHASE_DONE ? phase_names[phase] : "?",
                          .total = atomic_load(&p->total),
-                         .done = atomic_load(&p->done),
+                         .done = mover_progress_done(p),
                          .read = atomic_load(&p->read),
                          .zero = atomic_load(&p->zero),
                          .skipped = atomic_load(&p->skipped),

@@ -21,6 +21,7 @@ struct keeper {
     /* of the thread */
     uint64_t flushes, flush_ns;
     uint64_t flushed_at, flushed_bytes, fresh_at;
+    uint64_t taken_in; /* of earlier volumes of the same work */
 };
 
 static void keeper_main(struct keeper *k, bool wanted)
@@ -33,6 +34,7 @@ static void keeper_main(struct keeper *k, bool wanted)
         struct reader_stats rs;
         reader_stats(k->s.reader, &rs);
         atomic_store_explicit(&k->s.progress->read, rs.read_bytes, memory_order_relaxed);
+        atomic_store(&k->s.progress->taken_in, k->taken_in + rs.read_bytes);
     }
     bool due = now - k->flushed_at >= (uint64_t)k->s.flush_s * (uint64_t)NS_PER_S ||
                bytes - k->flushed_bytes >= k->s.flush_bytes;
@@ -80,6 +82,8 @@ int keeper_new(struct keeper **ret, const struct keeper_setup *s, struct err *e)
         return err_nomem(e);
     k->s = *s;
     k->flushed_at = k->fresh_at = mono_ns();
+    if (s->progress)
+        k->taken_in = atomic_load(&s->progress->done) - atomic_load(&s->progress->skipped);
     pthread_condattr_t attr;
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);

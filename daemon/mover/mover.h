@@ -39,7 +39,20 @@ struct mover_progress {
     _Atomic uint64_t fresh;     /* bytes of new chunks */
     _Atomic uint64_t stored;    /* bytes added to packs (backup), written to the target (restore) */
     _Atomic uint64_t errors;    /* bad ranges, damaged contents */
+    _Atomic uint64_t taken_in;  /* backup: data that were read so far, also of chunks that have no end yet; restore and
+                                   verify: fetched while moving, also of packs that are not complete yet; not in
+                                   messages */
 };
+
+/* Bytes of the whole work for people and estimates: of a slow source a chunk takes seconds, and what was read of it
+ * counts. It never decreases while its members do not. */
+static inline uint64_t mover_progress_done(const struct mover_progress *p)
+{
+    const uint64_t done = atomic_load(&p->done), total = atomic_load(&p->total),
+                   seen = atomic_load(&p->skipped) + atomic_load(&p->taken_in);
+    const uint64_t more = done > seen ? done : seen;
+    return total && more > total ? total : more;
+}
 
 /* Set from a signal handler or another thread: the operation ends soon, with a checkpoint if useful. */
 struct mover_cancel {

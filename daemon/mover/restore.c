@@ -716,6 +716,7 @@ static int read_back(struct restore *r, const struct object_id *obj, const struc
     atomic_store(&r->progress->phase, PHASE_CHECKING);
     atomic_store(&r->progress->done, 0);
     atomic_store(&r->progress->skipped, 0);
+    atomic_store(&r->progress->taken_in, 0);
     CLEANUP(object_parts_freep) struct object_parts *parts = NULL;
     CLEANUP(zeros_freep) struct zeros *zeros = NULL;
     CLEANUP(read_back_clear) struct read_back b = {.r = r, .target = to->name};
@@ -832,7 +833,8 @@ static bool stat_place(const struct place *p, struct stat *st)
 }
 
 static int restore_to(struct repo *repo, const struct object_id *obj, uint64_t size, const struct place *place,
-                      struct throttle *writes, const struct restore_opts *o, struct restore_result *ret, struct err *e)
+                      struct throttle *reads, struct throttle *writes, const struct restore_opts *o,
+                      struct restore_result *ret, struct err *e)
 {
     struct mover_progress unseen = {0};
     *ret = (struct restore_result){0};
@@ -906,6 +908,7 @@ static int restore_to(struct repo *repo, const struct object_id *obj, uint64_t s
     CLEANUP(fetcher_freep) struct fetcher *f = NULL;
     rc = fetcher_new(&f, repo, &plan, &sink, o->cancel, e);
     uint64_t length = 0;
+    reads->passed = &r.progress->taken_in; /* no thread reads yet */
     if (rc >= 0)
         rc = parts_walk(&r, obj, f, &length, e);
     if (rc >= 0 && length < r.to && !o->ranged)
@@ -923,6 +926,7 @@ static int restore_to(struct repo *repo, const struct object_id *obj, uint64_t s
     }
     fill_result(&r, f, began);
     fetcher_free(take_ptr(&f));
+    reads->passed = NULL;
     if (o->verify) {
         /* One that is interrupted from here on compares the target by hash and reads it back. */
         note_position(&r, r.to);
@@ -946,7 +950,7 @@ static int restore_limited(struct repo *repo, const struct object_id *obj, uint6
                     writes = {.rate = o->limits.write_limit, .stop = stop};
     blobs_limit(repo_blobs(repo), &reads, NULL);
     const _Atomic bool *before = blobs_stop(repo_blobs(repo), stop);
-    int rc = restore_to(repo, obj, size, place, &writes, o, ret, e);
+    int rc = restore_to(repo, obj, size, place, &reads, &writes, o, ret, e);
     blobs_limit(repo_blobs(repo), NULL, NULL);
     blobs_stop(repo_blobs(repo), before);
     return rc;

@@ -54,6 +54,7 @@ struct verify {
     bool bad_index;   /* it is damaged */
     bool by_bytes;    /* progress is what was read of what the index has, else what was walked of the snapshots */
     uint64_t to_read; /* bytes, by the index */
+    struct throttle *reads;
     /* of the walk */
     struct snapshot *snapshot;
     char source[4500];
@@ -745,9 +746,12 @@ static int verify_all(struct verify *v, struct chosen *c, struct err *e)
         rc = c->n ? each_snapshot(c, sum_snapshot, NULL, e)
                   : snapshots_each(v->repo, NULL, false, sum_snapshot, c, NULL, e);
     atomic_store(&v->progress->phase, PHASE_MOVING);
+    if (v->by_bytes)
+        v->reads->passed = &v->progress->taken_in; /* no thread reads yet */
     if (rc >= 0)
         rc = each_snapshot(c, walk_snapshot, &bad, e);
     int drained = fetcher_drain(v->fetcher, rc < 0 ? NULL : e);
+    v->reads->passed = NULL;
     if (v->by_bytes) /* the rest of the index belongs to no snapshot */
         atomic_store(&v->progress->total, atomic_load(&v->progress->done));
     if (rc >= 0)
@@ -887,6 +891,7 @@ int verify_run(struct repo *r, char (*ids)[33], size_t n, const struct verify_op
     qsort(sorted, n, sizeof *sorted, compare_ids);
     struct chosen c = {.v = v, .ids = sorted, .n = n};
     struct throttle reads = {.rate = o->limits.read_limit, .stop = o->cancel ? &o->cancel->requested : NULL};
+    v->reads = &reads;
     blobs_limit(repo_blobs(r), &reads, NULL);
     const _Atomic bool *before = blobs_stop(repo_blobs(r), o->cancel ? &o->cancel->requested : NULL);
     int rc = verify_open(v, memory, e);

@@ -194,9 +194,8 @@ check "nothing of the line is left" sh -c "! sed -n '/^== end/,\$p' '$WORK/real'
 check "what it restored" cmp "$WORK/image" "$WORK/back"
 rm "$WORK/back"
 
-# A limit makes a run steady. From a tenth on the time left is within a fifth of what is left (and a report or two).
-# Contents are small, so that those that the workers have begun and not finished are a small part of all, and so is what
-# is read by one request, 2 MiB.
+# A limit makes a run steady. From a tenth on the time left is within a fifth of what is left (and a report or two),
+# also where a chunk takes a second, and the packs that are fetched at a time are all there are.
 foretold() { # NAME FILE
     local bad
     bad=$(jq -s -r '[.[] | select(.type == "progress" and .phase == "moving" and .totalBytes > 0)] as $p |
@@ -204,18 +203,18 @@ foretold() { # NAME FILE
         [$p[] | select(.doneBytes * 10 >= .totalBytes and $end - .seconds > 3)] |
         if length < 4 then "only \(length) reports" else
             [.[] | ($end - .seconds) as $left | select(.etaSeconds == null or
-                ((.etaSeconds - $left) | fabs) > 0.2 * $left + 2) |
+                ((.etaSeconds - $left) | fabs) > 0.2 * $left + 1.5) |
                 "at \(.doneBytes) bytes: \(.etaSeconds) s, left were \($left)"] | join("; ") end' "$2")
     same "$1: the time left is right from a tenth on" "$bad" ""
 }
 random_file "$WORK/steady" $((42 << 20)) 11
 E=$WORK/eta
-sf "$E" repo create --splitter FIXED-128K --quiet
+sf "$E" repo create --quiet
 sf "$E" backup "$WORK/steady" --as t@h:/s --quiet
 sf "$E" verify --read-limit 3MiB --json >"$WORK/eta.verify" 2>/dev/null &
 sf "$E" restore latest "$WORK/eta.back" --read-limit 3MiB --json >"$WORK/eta.restore" 2>/dev/null &
 random_file "$WORK/steady2" $((42 << 20)) 12
-sf "$E" backup "$WORK/steady2" --as t@h:/t --splitter FIXED-1M --read-limit 3MiB --json >"$WORK/eta.backup" 2>/dev/null
+sf "$E" backup "$WORK/steady2" --as t@h:/t --read-limit 3MiB --json >"$WORK/eta.backup" 2>/dev/null
 wait %?verify %?restore
 foretold backup "$WORK/eta.backup"
 foretold restore "$WORK/eta.restore"

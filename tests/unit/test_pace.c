@@ -112,6 +112,38 @@ static void test_steady_runs_are_foretold(void **state)
         }
 }
 
+/* Some of preparation, then a lump of 2 MiB at a time: a short run that is slow. */
+static void is_foretold_in_lumps(double seconds, double prepare, double rate, double lump)
+{
+    struct pace p = {0};
+    struct pace_sample s = {.t = 500, .phase = "moving", .total = (uint64_t)(rate * seconds)};
+    unsigned told = 0;
+    pace_add(&p, &s);
+    for (double t = 0.2; t < prepare + seconds - 0.1; t += 0.2) {
+        s.t = 500 + t;
+        s.done = t < prepare ? 0 : (uint64_t)(floor((t - prepare) * rate / lump) * lump);
+        pace_add(&p, &s);
+        const double left = pace_left(&p, s.t), really = prepare + seconds - t;
+        if (left < 0 || really < 2)
+            continue;
+        told++;
+        if (fabs(left - really) > 0.2 * really)
+            fail_msg("%g s after %g, lumps of %g at %g a second: after %g s %g s are left, not %g", seconds, prepare,
+                     lump, rate, t, really, left);
+    }
+    assert_true(told > 0.5 * seconds / 0.2);
+}
+
+static void test_lumps_after_preparation(void **state)
+{
+    (void)state;
+    is_foretold_in_lumps(14, 1, 1 * MB, 2 * MB);
+    is_foretold_in_lumps(14, 0.5, 1 * MB, 1 * MB);
+    is_foretold_in_lumps(20, 3, 1 * MB, 1 * MB);
+    is_foretold_in_lumps(60, 2, 1 * MB, 2 * MB);
+    is_foretold_in_lumps(60, 5, 0.8 * MB, 2 * MB);
+}
+
 /* A half-life later half of what was is forgotten. */
 static void test_half_life(void **state)
 {
@@ -273,12 +305,19 @@ static void test_odd_times(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_steady),        cmocka_unit_test(test_steady_runs_are_foretold),
-        cmocka_unit_test(test_half_life),     cmocka_unit_test(test_stall),
-        cmocka_unit_test(test_bursts),        cmocka_unit_test(test_sparse_then_dense),
-        cmocka_unit_test(test_zeros),         cmocka_unit_test(test_more_than_allocated),
-        cmocka_unit_test(test_unknown_total), cmocka_unit_test(test_again),
-        cmocka_unit_test(test_end),           cmocka_unit_test(test_odd_times),
+        cmocka_unit_test(test_steady),
+        cmocka_unit_test(test_steady_runs_are_foretold),
+        cmocka_unit_test(test_lumps_after_preparation),
+        cmocka_unit_test(test_half_life),
+        cmocka_unit_test(test_stall),
+        cmocka_unit_test(test_bursts),
+        cmocka_unit_test(test_sparse_then_dense),
+        cmocka_unit_test(test_zeros),
+        cmocka_unit_test(test_more_than_allocated),
+        cmocka_unit_test(test_unknown_total),
+        cmocka_unit_test(test_again),
+        cmocka_unit_test(test_end),
+        cmocka_unit_test(test_odd_times),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

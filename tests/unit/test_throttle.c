@@ -25,8 +25,19 @@ static void none(void **state)
     throttle_wait(&t, UINT64_MAX);
     throttle_take(&t, UINT64_MAX);
     assert_int_equal(throttle_ahead_ns(&t), 0);
+    _Atomic uint64_t passed = 0;
+    t.passed = &passed;
+    throttle_wait(&t, 12345);
+    throttle_take(&t, 1);
+    assert_int_equal(passed, 12345);
     assert_int_equal(throttle_piece(NULL, 4096, 1 << 20), 1 << 20);
     assert_int_equal(throttle_piece(&t, 4096, 1 << 20), 1 << 20);
+}
+
+static void *large_taker(void *arg)
+{
+    throttle_wait(arg, 1 << 19);
+    return NULL;
 }
 
 /* The first goes at once, each one after it when the one before has had its time. */
@@ -44,6 +55,25 @@ static void one_after_another(void **state)
     throttle_wait(&t, 0); /* its turn, and nothing more */
     assert_true(now() - began >= 5.0 / 16);
     assert_int_equal(throttle_ahead_ns(&t), 0);
+}
+
+/* Many bytes at once are not a jump: others have their turns, and the counter moves with time. */
+static void many_at_once(void **state)
+{
+    (void)state;
+    _Atomic uint64_t passed = 0;
+    struct throttle t = {.rate = 1 << 20, .passed = &passed};
+    pthread_t thread;
+    const double began = now();
+    assert_int_equal(pthread_create(&thread, NULL, large_taker, &t), 0);
+    for (uint64_t is; (is = atomic_load(&passed)) < 1 << 19;) {
+        /* An eighth of a second's worth is ahead of its time. */
+        if ((double)is > (now() - began) * (1 << 20) + (1 << 17))
+            fail_msg("%llu bytes after %g s", (unsigned long long)is, now() - began);
+        nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+    }
+    pthread_join(thread, NULL);
+    assert_true(now() - began >= 3.0 / 8);
 }
 
 /* What nobody used is lost: after a pause there is no burst. */
@@ -131,9 +161,9 @@ static void pieces(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(none),     cmocka_unit_test(one_after_another),
-        cmocka_unit_test(no_burst), cmocka_unit_test(threads_share_it),
-        cmocka_unit_test(stops),    cmocka_unit_test(pieces),
+        cmocka_unit_test(none),     cmocka_unit_test(one_after_another), cmocka_unit_test(many_at_once),
+        cmocka_unit_test(no_burst), cmocka_unit_test(threads_share_it),  cmocka_unit_test(stops),
+        cmocka_unit_test(pieces),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -286,6 +286,7 @@ static json_t *progress_json(struct link *l)
 #define PUT_COUNTER(name) json_object_set_new(j, #name, json_integer((json_int_t)atomic_load(&p->name)));
     WIRE_COUNTERS(PUT_COUNTER)
 #undef PUT_COUNTER
+    json_object_set_new(j, "done", json_integer((json_int_t)mover_progress_done(p)));
     return j;
 }
 
