@@ -73,6 +73,8 @@ const struct cfg_repository *cfg_repository(const struct cfg *c, const char *nam
 const char *cfg_repository_place(const struct cfg_repository *r, char out[CFG_PLACE_MAX]);
 /* Section number i, NULL past the end. */
 const struct cfg_repository *cfg_repository_at(const struct cfg *c, unsigned i);
+/* Bytes of the cache that each repository may use: an equal part of cache-max. */
+uint64_t cfg_cache_part(const struct cfg *c);
 /* Likewise of [copy] sections. */
 const struct cfg_copy *cfg_copy(const struct cfg *c, const char *name);
 const struct cfg_copy *cfg_copy_at(const struct cfg *c, unsigned i);

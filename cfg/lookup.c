@@ -52,6 +52,11 @@ BY_NAME(cfg_class, classes)
 BY_NAME(cfg_job, jobs)
 BY_NAME(cfg_plugin, plugins)
 
+uint64_t cfg_cache_part(const struct cfg *c)
+{
+    return c->daemon.cache_max / (c->n_repositories ? c->n_repositories : 1);
+}
+
 /* ---- what matches what ---- */
 
 #define SPECIAL "*?[\\" /* characters of fnmatch(3) */

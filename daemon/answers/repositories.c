@@ -44,6 +44,26 @@ static void put_contents(struct records *r, const char *name, json_t *repository
         json_pack("{s:I, s:I, s:f}", "at_ns", (json_int_t)at_ns, "damages", (json_int_t)damages, "read_ratio", ratio));
 }
 
+/* ---- the cache ---- */
+
+#define CACHE_NEARLY_FULL 0.8 /* of its limit */
+
+/* One that does not fit is refused by each mover: said while there is time. */
+static void put_cache(const struct answer_facts *f, const char *name, json_t *o, json_t *problems)
+{
+    CLEANUP_JSON json_t *labels = json_pack("{s:s}", "repository", name);
+    const uint64_t limit = cfg_cache_part(f->cfg);
+    int64_t bytes;
+    if (!counted(f->records, "repository_index_cache_bytes", labels, 1, &bytes))
+        return;
+    json_object_set_new(o, "cache", json_pack("{s:I, s:I}", "index", (json_int_t)bytes, "limit", (json_int_t)limit));
+    if ((double)bytes >= CACHE_NEARLY_FULL * (double)limit)
+        add_problem(problems, "warning", "raise cache-max in [daemon], and `snapferry reload`; see docs/sizing.md",
+                    "repository \"%s\": its index takes %" PRIu64 " MiB of %" PRIu64
+                    " MiB that it may use in the cache: backups and restores are refused when it no longer fits",
+                    name, ((uint64_t)bytes + (1 << 20) - 1) >> 20, limit >> 20);
+}
+
 /* ---- outcomes that are not recorded in it yet ---- */
 
 #define OWED_LONG_NS NS_PER_H
@@ -328,6 +348,7 @@ json_t *list_repositories(const struct answer_facts *f, json_t *problems)
                         r->password_file);
         }
         put_contents(f->records, r->name, o);
+        put_cache(f, r->name, o, problems);
         put_owed(f, r->name, s, o, problems);
         put_others(f, r, s, o, problems);
         put_maintenance(f, r, s, o, problems);

@@ -343,6 +343,7 @@ static void repository_facts(struct decide *d, const char *name, const struct mo
     } gauges[] = {{"repository_stored_bytes", r->stored},
                   {"repository_contents", r->contents},
                   {"repository_index_blobs", r->index_blobs},
+                  {"repository_index_cache_bytes", r->index_cache},
                   {"repository_unreferenced_bytes", r->unreferenced}};
     add(d, "upload_bytes_total", one("repository", name), bytes(r->uploaded));
     add(d, "download_bytes_total", one("repository", name), bytes(r->downloaded));

@@ -17,15 +17,6 @@
 
 /* ---- jobs ---- */
 
-/* Each repository has a cache of its own in the directory. */
-static json_int_t cache_size(struct engine *g)
-{
-    unsigned n = 0;
-    while (cfg_repository_at(g->cfg, n))
-        n++;
-    return (json_int_t)(cfg_daemon(g->cfg)->cache_max / (n ? n : 1));
-}
-
 static json_t *backup_job(struct engine *g, const struct operation *op)
 {
     const struct policy *policy = op->policy;
@@ -187,7 +178,7 @@ static json_t *job_of(struct engine *g, const struct operation *op)
 {
     json_t *job = job_of_kind(g, op);
     if (job)
-        jset_int(job, "cache_size", cache_size(g));
+        jset_int(job, "cache_size", (json_int_t)cfg_cache_part(g->cfg));
     return job;
 }
 

@@ -217,6 +217,9 @@ const struct metric_family metric_families[] = {
     GAUGE("repository_contents", "repository", "Contents in the index of the repository, at the last mover.")
     GAUGE("repository_index_blobs", "repository",
         "Index blobs in the repository, at the last mover; a large number slows down opening.")
+    GAUGE("repository_index_cache_bytes", "repository",
+        "Bytes that the index of the repository takes in the cache of this node, at the last mover; limited by "
+        "cache-max.")
     GAUGE("repository_clock_skew_seconds", "repository",
         "Offset in seconds of the clock of the repository's storage (positive: ahead), at the last mover.")
     GAUGE("repository_lease_age_seconds", "repository",

@@ -260,6 +260,7 @@ static const struct field_desc repository_figures_table[] = {
     SIZE(stored, "storedBytes"),
     NUMBER(contents, "contents"),
     NUMBER(index_blobs, "indexBlobs"),
+    SIZE(index_cache, "indexCacheBytes"),
     SIZE(unreferenced, "unreferencedBytes"),
     FIELD(clock_skew_s, "clockSkewSeconds", FIELD_JSON),
     FIELD(requests_doc, "requests", FIELD_OBJECT),

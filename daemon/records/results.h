@@ -156,7 +156,7 @@ struct request_figures {
 /* Numbers: -1 is not reported. */
 struct repository_figures {
     bool there;
-    int64_t uploaded, downloaded, retries, stored, contents, index_blobs, unreferenced;
+    int64_t uploaded, downloaded, retries, stored, contents, index_blobs, index_cache, unreferenced;
     json_t *clock_skew_s; /* a number, which may be negative; NULL: not measured */
     json_t *requests_doc;
     json_t *unknown;

@@ -470,13 +470,27 @@ static void a_movers_result_is_counted(void **state)
     close_it(&x);
 }
 
-/* The first of a list of status. */
-static json_t *first_of(struct fixture *x, const char *list)
+static json_t *status_of(struct fixture *x)
 {
     CLEANUP(answer_facts_clear) struct answer_facts f;
     answer_facts_offline(&f, x->g.records, x->cfg, NULL, now_ns());
-    CLEANUP_JSON json_t *status = answer_status(&f);
+    return answer_status(&f);
+}
+
+/* The first of a list of status. */
+static json_t *first_of(struct fixture *x, const char *list)
+{
+    CLEANUP_JSON json_t *status = status_of(x);
     return json_incref(json_array_get(jarr(status, list), 0));
+}
+
+static bool has_problem(const json_t *status, const char *begin)
+{
+    size_t i;
+    json_t *p;
+    json_array_foreach(jarr(status, "problems"), i,
+                       p) if (strncmp(jstr(p, "text"), begin, strlen(begin)) == 0) return true;
+    return false;
 }
 
 /* What status says of a repository and a job is what was counted. */
@@ -514,6 +528,21 @@ static void repositories_and_jobs_are_answered_from_counters(void **state)
     mover_ends(&x.g.d, &verify, &bad);
     last = first_of(&x, "repositories");
     assert_int_equal(jint(jobj(last, "verified"), "damages"), 2);
+    /* The index fits into the cache, nearly, and not at all. */
+    static const struct {
+        json_int_t mib;
+        bool warned;
+    } caches[] = {{1, false}, {409, false}, {410, true}, {600, true}, {2, false}};
+    for (size_t i = 0; i < sizeof caches / sizeof *caches; i++) {
+        CLEANUP_JSON json_t *of_cache = json_pack("{s:{s:I}}", "repository", "indexCacheBytes", caches[i].mib << 20);
+        struct mover_report seen = {.outcome = MOVER_OK, .result = of_cache};
+        mover_ends(&x.g.d, &op, &seen);
+        assert_sample(&x, "repository_index_cache_bytes", "repository=main", (double)(caches[i].mib << 20));
+        CLEANUP_JSON json_t *one = first_of(&x, "repositories"), *status = status_of(&x);
+        assert_int_equal(jint(jobj(one, "cache"), "index"), caches[i].mib << 20);
+        assert_int_equal(jint(jobj(one, "cache"), "limit"), 512 << 20);
+        assert_int_equal(has_problem(status, "repository \"main\": its index takes"), caches[i].warned);
+    }
     operation_clear(&op);
     operation_clear(&verify);
     struct backup b;

@@ -26,9 +26,10 @@ void repository_result(json_t *result, struct repo *r)
     index_set_stats(repo_index(r), &x);
     for (unsigned q = 0; q < BLOB_REQUESTS; q++)
         json_object_set_new(requests, blob_request_names[q], request_json(&s, q));
-    json_t *o = json_pack("{s:o, s:I, s:I, s:I, s:I, s:I}", "requests", requests, "retries", (json_int_t)s.retries,
+    json_t *o = json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:I}", "requests", requests, "retries", (json_int_t)s.retries,
                           "uploadedBytes", (json_int_t)b.put_bytes, "downloadedBytes", (json_int_t)b.get_bytes,
-                          "contents", (json_int_t)x.entries, "indexBlobs", (json_int_t)x.blobs);
+                          "contents", (json_int_t)x.entries, "indexBlobs", (json_int_t)x.blobs, "indexCacheBytes",
+                          (json_int_t)x.mapped_bytes);
     if (repo_clock_skew(r, &skew_ns))
         json_object_set_new(o, "clockSkewSeconds", json_real((double)skew_ns * 1e-9));
     /* Only a verification reads the whole index. */
