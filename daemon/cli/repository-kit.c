@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -80,7 +81,37 @@ static int print_page(FILE *f, const struct blobs *b, const struct repo_format *
     return rc == 0 && ferror(f) ? err_set(e, ERR_GENERIC, EIO, "cannot write the kit") : rc;
 }
 
-static int open_output(const struct options *o, FILE **ret, struct err *e)
+static int open_parent(const char *file, int flags)
+{
+    char dir[PATH_MAX];
+    const char *slash = strrchr(file, '/');
+    if (slash)
+        snprintf(dir, sizeof dir, "%.*s", slash == file ? 1 : (int)(slash - file), file);
+    else
+        snprintf(dir, sizeof dir, ".");
+    return open(dir, flags | O_CLOEXEC, 0600);
+}
+
+/*
+ * A file without a name until all of it is written, so that what is killed leaves no part of a kit; where the file
+ * system knows none (vfat), it has its name from the start.
+ */
+static int open_file(const char *file, bool *unnamed, struct err *e)
+{
+    struct stat st;
+    int fd = -1;
+    if (lstat(file, &st) < 0)
+        fd = open_parent(file, O_TMPFILE | O_WRONLY);
+    *unnamed = fd >= 0;
+    if (!*unnamed) {
+        fd = open(file, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    }
+    if (fd < 0)
+        err_set(e, errno == EEXIST ? ERR_EXISTS : ERR_GENERIC, errno, "cannot create %s", text_name(file));
+    return fd;
+}
+
+static int open_output(const struct options *o, FILE **ret, bool *unnamed, struct err *e)
 {
     const char *file = o->args[0];
     if (!strcmp(file, "-")) {
@@ -91,27 +122,42 @@ static int open_output(const struct options *o, FILE **ret, struct err *e)
         *ret = stdout;
         return 0;
     }
-    const int fd = open(file, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    const int fd = open_file(file, unnamed, e);
     if (fd < 0)
-        return err_set(e, errno == EEXIST ? ERR_EXISTS : ERR_GENERIC, errno, "cannot create %s", text_name(file));
+        return -EIO;
     *ret = fdopen(fd, "w");
     if (!*ret)
         close(fd);
     return *ret ? 0 : err_nomem(e);
 }
 
-static int close_output(FILE *f, const char *file, int rc, struct err *e)
+static bool give_name(FILE *f, const char *file)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fileno(f));
+    return linkat(AT_FDCWD, path, AT_FDCWD, file, AT_SYMLINK_FOLLOW) == 0;
+}
+
+static int close_output(FILE *f, const char *file, bool unnamed, int rc, struct err *e)
 {
     bool ok = fflush(f) == 0;
     if (f == stdout)
         return rc == 0 && !ok ? err_set(e, ERR_GENERIC, errno, "cannot write the kit") : rc;
     ok = ok && fsync(fileno(f)) == 0;
+    crash_point("kit-written");
+    if (rc == 0 && ok && unnamed)
+        ok = give_name(f, file);
     const int sys = errno;
     fclose(f);
-    if (rc == 0 && ok)
-        return 0;
-    unlink(file);
-    return rc < 0 ? rc : err_set(e, ERR_GENERIC, sys, "cannot write %s", text_name(file));
+    if (rc == 0 && ok) {
+        CLEANUP_CLOSE int dir = open_parent(file, O_RDONLY | O_DIRECTORY);
+        return dir >= 0 && fsync(dir) < 0 && errno != EINVAL
+                   ? err_set(e, ERR_GENERIC, errno, "cannot write the directory of %s", text_name(file))
+                   : 0;
+    }
+    if (!unnamed)
+        unlink(file);
+    return rc < 0 ? rc : err_set(e, sys == EEXIST ? ERR_EXISTS : ERR_GENERIC, sys, "cannot write %s", text_name(file));
 }
 
 static int read_format(struct blobs *b, struct kit *k, struct err *e)
@@ -145,6 +191,7 @@ int cli_repo_export_key(const struct options *o, struct err *e)
     CLEANUP(kit_clear) struct kit k = {.format = NULL};
     struct repo_format *f = NULL;
     FILE *out = NULL;
+    bool unnamed = false;
     char whose[300] = "";
     int rc = cli_password(o, &password, e);
     if (rc >= 0)
@@ -158,9 +205,9 @@ int cli_repo_export_key(const struct options *o, struct err *e)
     if (rc >= 0 && !o->without_password && !(k.password = strdup(password)))
         rc = err_nomem(e);
     if (rc >= 0)
-        rc = open_output(o, &out, e);
+        rc = open_output(o, &out, &unnamed, e);
     if (rc >= 0)
-        rc = close_output(out, o->args[0], print_page(out, b, f, &k, e), e);
+        rc = close_output(out, o->args[0], unnamed, print_page(out, b, f, &k, e), e);
     if (rc >= 0 && out != stdout)
         print_exported(o, f);
     format_free(f);

@@ -15,11 +15,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #define ATTEMPTS 30
 #define WAL_HEADER 32
+#define COPY_PREFIX "snapferry-records-copy-"
+#define ABANDONED_AGE 60 /* seconds: a copy is locked at once after its creation */
 
 /* The head of the log tells its generation: as long as it stays, the log only grows. */
 struct moment {
@@ -141,9 +145,45 @@ static int open_copy(struct records *r, const char *dir, struct err *e)
     return 0;
 }
 
+/* Removes what processes that were killed while they copied have left: nobody has it locked. */
+static void remove_abandoned(const char *tmp)
+{
+    char path[PATH_MAX];
+    CLEANUP_CLOSEDIR DIR *d = opendir(tmp);
+    struct dirent *de;
+    while (d && (de = readdir(d))) {
+        struct stat st;
+        if (strncmp(de->d_name, COPY_PREFIX, strlen(COPY_PREFIX)) != 0)
+            continue;
+        CLEANUP_CLOSE int fd = openat(dirfd(d), de->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (fd < 0 || fstat(fd, &st) < 0 || st.st_uid != geteuid() || time(NULL) - st.st_mtim.tv_sec < ABANDONED_AGE ||
+            flock(fd, LOCK_EX | LOCK_NB) < 0)
+            continue;
+        snprintf(path, sizeof path, "%s/%s", tmp, de->d_name);
+        empty_dir(path);
+        rmdir(path);
+    }
+}
+
+/* A directory of our own in `tmp`; *lock is held while files in it have names. */
+static int copy_dir(struct records *r, const char *tmp, int *lock, struct err *e)
+{
+    snprintf(r->dir, sizeof r->dir, "%s/" COPY_PREFIX "XXXXXX", tmp);
+    if (!mkdtemp(r->dir))
+        return err_set(e, ERR_GENERIC, errno, "cannot make %s", r->dir);
+    *lock = open(r->dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (*lock >= 0 && flock(*lock, LOCK_EX | LOCK_NB) == 0)
+        return 0;
+    const int sys = errno;
+    rmdir(r->dir);
+    return err_set(e, ERR_GENERIC, sys, "cannot lock %s", r->dir);
+}
+
 int records_open_read_only(struct records **ret, const char *state_dir, struct err *e)
 {
     const char *tmp = getenv("TMPDIR");
+    tmp = tmp && tmp[0] == '/' ? tmp : "/tmp";
+    CLEANUP_CLOSE int lock = -1;
     struct records *r = records_new(&records_schema_shipped);
     if (!r)
         return err_nomem(e);
@@ -151,9 +191,8 @@ int records_open_read_only(struct records **ret, const char *state_dir, struct e
     struct moment first;
     int rc = look(state_dir, &first, e);
     if (rc >= 0) {
-        snprintf(r->dir, sizeof r->dir, "%s/snapferry-records-XXXXXX", tmp && tmp[0] == '/' ? tmp : "/tmp");
-        if (!mkdtemp(r->dir))
-            rc = err_set(e, ERR_GENERIC, errno, "cannot make %s", r->dir);
+        remove_abandoned(tmp);
+        rc = copy_dir(r, tmp, &lock, e);
     }
     if (rc >= 0) {
         snprintf(r->path, sizeof r->path, "%s/%s", r->dir, RECORDS_DB);

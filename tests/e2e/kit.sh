@@ -20,6 +20,15 @@ for verb in export-key open-key; do
         -r "$R" --password-file "$WORK/password" repo $verb "$file"
     same "of it nothing is left: $verb writes no other file" "$(kept)" ""
 done
+at_exit 'rm -rf "$SHM"'
+SHM=$(mktemp -d -p /dev/shm)
+expect "export-key is killed when the kit is written" 137 -- env SNAPFERRY_CRASH_AT=kit-written "$SNAPFERRY" \
+    -r "$R" --password-file "$WORK/password" repo export-key "$SHM/kit"
+same "there is no part of a kit, under no name" "$(find "$SHM" -mindepth 1)" ""
+check "then it is there" sf "$R" repo export-key "$SHM/kit" --quiet
+same "readable by its owner alone" "$(stat -c %a "$SHM/kit")" 600
+expect "a link is not followed" 12 'cannot create' -- eval 'ln -s nowhere "$SHM/link" &&
+    sf "$R" repo export-key "$SHM/link"'
 expect "a file is not replaced" 12 'cannot create' -- sf "$R" repo export-key "$K"
 expect "a wrong password makes none" 10 password -- "$SNAPFERRY" -r "$R" --password-file <(echo wrong) --insecure \
     repo export-key "$WORK/none"

@@ -4,7 +4,11 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
 
 #define ROWS 400
 
@@ -805,9 +809,50 @@ static void reading_what_is_not_there_or_damaged(void **state)
     assert_int_equal(files("records.db"), 1); /* the damaged one is left for the daemon */
 }
 
+/* A copy that a killed command has left: of some age, with files in it, locked by nobody. */
+static int make_copy(char path[PATH_MAX], const char *name, int64_t age, bool locked)
+{
+    char file[PATH_MAX + 16];
+    snprintf(path, PATH_MAX, "%s/%s", dir, name);
+    assert_int_equal(mkdir(path, 0700), 0);
+    snprintf(file, sizeof file, "%s/records.db", path);
+    close(open(file, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+    const struct timespec t[2] = {{.tv_sec = time(NULL) - age}, {.tv_sec = time(NULL) - age}};
+    assert_int_equal(utimensat(AT_FDCWD, path, t, 0), 0);
+    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    if (locked)
+        assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), 0);
+    return fd;
+}
+
+static void copies_that_were_left_are_removed(void **state)
+{
+    (void)state;
+    char old[PATH_MAX], young[PATH_MAX], busy[PATH_MAX], other[PATH_MAX];
+    struct err e = ERR_INIT;
+    struct records *r = fresh();
+    records_close(r);
+    const int fds[] = {make_copy(old, "snapferry-records-copy-111111", 3600, false),
+                       make_copy(young, "snapferry-records-copy-222222", 10, false),
+                       make_copy(busy, "snapferry-records-copy-333333", 3600, true),
+                       make_copy(other, "snapferry-records-444444", 3600, false)};
+    setenv("TMPDIR", dir, 1);
+    assert_int_equal(records_open_read_only(&r, dir, &e), 0);
+    records_close(r);
+    unsetenv("TMPDIR");
+    assert_int_equal(access(old, F_OK), -1);
+    assert_int_equal(access(young, F_OK), 0);
+    assert_int_equal(access(busy, F_OK), 0);
+    assert_int_equal(access(other, F_OK), 0);
+    for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
+        close(fds[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(copies_that_were_left_are_removed),
         cmocka_unit_test(a_damaged_database_is_set_aside),
         cmocka_unit_test(an_index_that_lies_is_found),
         cmocka_unit_test(a_large_database_is_checked_beside_the_work),
