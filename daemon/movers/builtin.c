@@ -32,6 +32,7 @@
 #define GO_TIMEOUT_S 60
 #define CANCEL_GRACE_S 30
 #define PRUNE_EVERY 50 /* starts */
+#define TRACER_MS 500
 
 static void mover_free(struct mover *v);
 static void mover_gone(struct mover *v);
@@ -463,11 +464,22 @@ int builtin_cancel(struct builtin_movers *m, const char *operation, int64_t dead
     return 0;
 }
 
+/* 0: it has ended, but whoever traces it (strace, a debugger) has not taken note of that yet, which comes first. */
+static pid_t child_wait(pid_t pid, int *status, struct rusage *u)
+{
+    pid_t rc = wait4(pid, status, WNOHANG, u);
+    for (unsigned i = 0; rc == 0 && i < TRACER_MS; i++) {
+        nanosleep(&(struct timespec){.tv_nsec = NS_PER_MS}, NULL);
+        rc = wait4(pid, status, WNOHANG, u);
+    }
+    return rc;
+}
+
 static void child_reap(struct mover *v)
 {
     struct rusage u;
     int status;
-    pid_t pid = v->id.pid ? wait4(v->id.pid, &status, WNOHANG, &u) : -1;
+    pid_t pid = v->id.pid ? child_wait(v->id.pid, &status, &u) : -1;
     if (pid <= 0)
         return; /* not our child: adopted, or systemd's */
     v->status = status;
