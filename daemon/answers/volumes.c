@@ -189,21 +189,45 @@ struct volume_list {
     struct volume_lines lines;
     const char *klass, *only; /* "": any; only: of this name or id */
     json_t *seen, *unsure;
+    json_t *found; /* ids that a class has, whosever they are */
+    json_t *whole; /* classes that were listed completely */
 };
+
+/* The records follow when the list of the storage has been recorded: it counts already. */
+static void add_line(struct volume_list *x, const struct volume_row *v, enum known_state state,
+                     const struct volume_desc *volume, const char *klass)
+{
+    struct volume_row now;
+    if (v) {
+        now = *v;
+        now.state = state;
+    }
+    volume_lines_add(&x->lines, v ? &now : NULL, volume, klass);
+}
 
 static bool is_wanted(const struct volume_list *x, const char *id, const char *name)
 {
     return !*x->only || !strcmp(x->only, id) || !strcmp(x->only, name);
 }
 
+/* One that its class no longer has. */
+static bool is_missed(const struct volume_list *x, const struct volume_row *v)
+{
+    const struct cfg *cfg = x->lines.facts->cfg;
+    const struct cfg_class *own = cfg && v->state != VOL_GONE ? cfg_class_of(cfg, volume_subject(v->volume)) : NULL;
+    return own && json_object_get(x->whole, own->name) && !json_object_get(x->found, v->id);
+}
+
 /* Volumes that were backed up and are gone are still of interest, as are those of classes that nobody looked at. */
 static int add_recorded(const struct volume_row *v, void *arg)
 {
     struct volume_list *x = arg;
+    const bool missed = is_missed(x, v);
     if (json_object_get(x->seen, v->id) || (*x->klass && strcmp(x->klass, v->klass) != 0) ||
-        !is_wanted(x, v->id, v->volume->name))
+        !is_wanted(x, v->id, v->volume->name) || (missed && v->last_status == OUTCOME_NONE))
         return 0;
-    return volume_lines_add(&x->lines, v, v->volume, v->klass) ? 0 : -ENOMEM;
+    add_line(x, v, missed ? VOL_GONE : v->state, v->volume, v->klass);
+    return x->lines.failed ? -ENOMEM : 0;
 }
 
 /* What the storage could not be asked is said: of these classes the records are all there is. */
@@ -223,24 +247,28 @@ static void add_class(struct volume_list *x, const json_t *looked)
     size_t i;
     if (seen.failed)
         add_unsure(x->unsure, klass, seen.error.message);
+    else if (seen.all)
+        json_object_set_new(x->whole, klass, json_true());
     json_array_extend(x->unsure, seen.passed);
     json_array_foreach(seen.volumes, i, v)
     {
         CLEANUP(volume_desc_unrefp) const struct volume_desc *desc = volume_desc_from_json(v);
+        json_object_set_new(x->found, desc->id, json_true());
         const struct cfg_class *own = f->cfg ? cfg_class_of(f->cfg, volume_subject(desc)) : NULL;
         if (!own || strcmp(own->name, klass) != 0 || json_object_get(x->seen, desc->id) ||
             !is_wanted(x, desc->id, desc->name))
             continue;
         json_object_set_new(x->seen, desc->id, json_true());
-        volume_lines_add(&x->lines, volume_row_peek(f->records, desc->id), desc, klass);
+        add_line(x, volume_row_peek(f->records, desc->id), VOL_KNOWN, desc, klass);
     }
 }
 
 static json_t *list_volumes(const struct answer_facts *f, const char *klass, const char *only, const json_t *looked,
                             const char *failed)
 {
-    CLEANUP_JSON json_t *seen = json_object(), *unsure = json_array();
-    struct volume_list x = {.klass = klass, .only = only, .seen = seen, .unsure = unsure};
+    CLEANUP_JSON json_t *seen = json_object(), *unsure = json_array(), *found = json_object(), *whole = json_object();
+    struct volume_list x = {
+        .klass = klass, .only = only, .seen = seen, .unsure = unsure, .found = found, .whole = whole};
     const json_t *a;
     size_t i;
     volume_lines_init(&x.lines, f);

@@ -199,6 +199,37 @@ static void what_protection_is_based_on(void **state)
     close_it(&x);
 }
 
+/* The list of the storage counts at once, before it is recorded: what its class no longer has is gone, what it has
+ * again is there. */
+static void volumes_that_have_gone_or_come(void **state)
+{
+    (void)state;
+    struct fixture x;
+    open_with(&x, "");
+    add_volume(&x, "id-1", "/srv/1.img", "known", NOW - DAY);
+    add_volume(&x, "id-2", "/srv/2.img", "known", NOW - DAY);
+    add_volume(&x, "id-3", "/srv/3.img", "gone", NOW - DAY);
+    static const char *const states[][3] = {{"protected", "gone", "protected"},
+                                            {"protected", "protected", "protected"},
+                                            {"protected", "protected", "protected"}};
+    for (unsigned i = 0; i < 3; i++) {
+        /* All of the class; named ones; a failure on the way. */
+        CLEANUP_JSON json_t *looked =
+            json_pack("[{s:{s:s},s:[{s:s,s:s,s:i},{s:s,s:s,s:i}]}]", "class", "name", "gold", "volumes", "name",
+                      "/srv/1.img", "id", "id-1", "size", 77, "name", "/srv/3.img", "id", "id-3", "size", 5);
+        json_t *class = json_array_get(looked, 0);
+        if (i == 0)
+            json_object_set_new(class, "all", json_true());
+        if (i == 2)
+            json_object_set_new(class, "error", json_pack("{s:s}", "message", "no such device"));
+        CLEANUP_JSON json_t *answer = answer_volumes(&x.facts, "", looked, NULL);
+        static const char *const ids[] = {"id-1", "id-2", "id-3"};
+        for (unsigned k = 0; k < 3; k++)
+            assert_string_equal(jstr(named(jarr(answer, "volumes"), "id", ids[k]), "state"), states[i][k]);
+    }
+    close_it(&x);
+}
+
 /* What storage was found to have comes first, what nobody could look at is from the records. */
 static void volumes_that_were_looked_at(void **state)
 {
@@ -762,6 +793,7 @@ int main(void)
         cmocka_unit_test(volumes_are_judged_offline),
         cmocka_unit_test(what_protection_is_based_on),
         cmocka_unit_test(volumes_that_were_looked_at),
+        cmocka_unit_test(volumes_that_have_gone_or_come),
         cmocka_unit_test(facts_of_the_daemon),
         cmocka_unit_test(pages_of_ended_rows),
         cmocka_unit_test(pages_of_live_rows),
