@@ -132,7 +132,7 @@ struct options {
     double seconds; /* 0: as usual */
     uint64_t size;
     /* expire, native prune, maintenance */
-    bool explain, dry_run;
+    bool explain, dry_run, gone;
     /* maintenance */
     bool unsafe, take_ownership;
     bool packs_missing; /* repo repair */

@@ -319,13 +319,18 @@ int ask_natives(const struct options *o, struct err *e)
     return 0;
 }
 
+static json_t *prune_args(const struct options *o, bool dry_run)
+{
+    return json_pack("{s:s*, s:b, s:b}", "volume", o->volume, "gone", (int)o->gone, "dry_run", (int)dry_run);
+}
+
 /* A dry run first, for the counts. */
 static int confirm_prune(const struct options *o, struct err *e)
 {
     CLEANUP_JSON json_t *answer = NULL;
     if (!confirm_needed(o))
         return 0;
-    int rc = daemon_ask(o, "native-prune", json_pack("{s:s*, s:b}", "volume", o->volume, "dry_run", 1), &answer, e);
+    int rc = daemon_ask(o, "native-prune", prune_args(o, true), &answer, e);
     const json_t *list = jarr(answer, "natives"), *n;
     size_t i, go = 0;
     int64_t used = 0;
@@ -346,8 +351,7 @@ int ask_native_prune(const struct options *o, struct err *e)
     int rc = confirm_prune(o, e);
     if (rc < 0)
         return rc;
-    rc = daemon_ask(o, "native-prune", json_pack("{s:s*, s:b}", "volume", o->volume, "dry_run", (int)o->dry_run),
-                    &answer, e);
+    rc = daemon_ask(o, "native-prune", prune_args(o, o->dry_run), &answer, e);
     if (rc < 0)
         return rc;
     if (o->json) {

@@ -336,6 +336,7 @@ const struct option_info option_table[] = {
     {OPT_CLASS_MAP, "class-map", "OLD=NEW", V(ASK_RESTORE), "restore into another storage class; may be repeated"},
     {OPT_VOLUME, "volume", "VOLUME", V(OPERATIONS) | V(NATIVE_LIST) | V(NATIVE_PRUNE) | V(ASK_EXPIRE),
      "only of this volume"},
+    {OPT_GONE, "gone", NULL, V(NATIVE_PRUNE), "those of volumes that are gone, also those within the limits"},
     {OPT_BACKUP, "backup", "BACKUP", V(OPERATIONS), "only of this backup or restore"},
     {OPT_STATE, "state", "STATE", V(OPERATIONS) | V(BACKUPS), "only in this state, for example Failed"},
     {OPT_CLASS, "class", "NAME", V(VOLUMES), "only of this storage class"},

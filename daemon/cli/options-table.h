@@ -103,6 +103,7 @@ enum option_id {
     OPT_NOTE,
     OPT_EXPLAIN,
     OPT_DRY_RUN,
+    OPT_GONE,
     OPT_KIND,
     OPT_DEVICE,
     OPT_PIPELINE,

@@ -210,6 +210,9 @@ static int set_daemon_option(struct options *o, enum option_id id, const char *n
     case OPT_DRY_RUN:
         o->dry_run = true;
         return 0;
+    case OPT_GONE:
+        o->gone = true;
+        return 0;
     case OPT_SAFETY:
         o->unsafe = !strcmp(v, "none");
         return o->unsafe || !strcmp(v, "full") ? 0 : bad_value(name, v, "full or none", e);

@@ -431,7 +431,9 @@ int ask_forget(const struct options *o, struct err *e)
     CLEANUP_JSON json_t *args = json_object(), *answer = NULL;
     if (!args || add_text(args, "volume", o->args[0], e) < 0)
         return args ? -EINVAL : err_nomem(e);
-    int rc = confirm(o, e, "Volume %s will be removed from the records. Its backups and native snapshots are kept.",
+    int rc = confirm(o, e,
+                     "Volume %s will be removed from the records. Its backups and native snapshots are kept "
+                     "(`snapferry native prune --gone` removes the latter).",
                      o->args[0]);
     if (rc >= 0)
         rc = daemon_ask(o, "forget", json_incref(args), &answer, e);

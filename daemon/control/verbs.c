@@ -207,7 +207,7 @@ static const struct {
     {"retry", do_retry, true, true, "backup:d! volume:s"},
     {"hold", do_hold, true, false, "native:d! note:s"},
     {"unhold", do_unhold, true, false, "native:d! note:s"},
-    {"native-prune", do_native_prune, true, true, "volume:s dry_run:b"},
+    {"native-prune", do_native_prune, true, true, "volume:s gone:b dry_run:b"},
     {"reload", do_reload, true, true, "wait:b"},
     {"wait", do_wait, false, false, "id:d!"},
     {"debug", do_debug, false, false, ""},

@@ -34,6 +34,12 @@ void native_rules(struct native_rules *r, const struct policy *policy, const cha
         snprintf(r->job, sizeof r->job, "%s", job);
 }
 
+bool volume_is_gone(struct records *r, const char *volume_id)
+{
+    const struct volume_row *v = volume_row_peek(r, volume_id);
+    return !v || v->state == VOL_GONE;
+}
+
 /* Rows, or aliases that live operations need: borrowed from the records, which nobody writes meanwhile. */
 struct pointers {
     const void **v;

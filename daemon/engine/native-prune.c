@@ -19,6 +19,7 @@ struct prune {
     json_t *ratios;  /* volume id -> how full its pool is, 0..1 */
     char volume[VOLUME_NAME_MAX];
     bool dry_run, asked;
+    bool gone; /* only of volumes that are gone, and all of them that are safe elsewhere */
     int64_t since_ns;
     unsigned pending;
 };
@@ -49,7 +50,16 @@ static const struct policy *policy_of(const struct prune *p, const struct native
 
 static bool is_meant(const struct prune *p, const struct native_row *n)
 {
+    if (p->gone && !volume_is_gone(p->engine->records, n->volume_id))
+        return false;
     return !p->volume[0] || !strcmp(p->volume, n->volume_id) || !strcmp(p->volume, n->volume->name);
+}
+
+static void rules_of(const struct prune *p, const char *volume_id, const struct policy *policy, struct native_rules *r)
+{
+    native_rules(r, policy, "", ratio_of(p, volume_id), false, decide_now(&p->engine->d));
+    r->volume_gone = volume_is_gone(p->engine->records, volume_id);
+    r->prune_gone = p->gone && r->volume_gone;
 }
 
 /* Of one volume: rows and what is known of them, the oldest first. */
@@ -61,7 +71,7 @@ static int list_volume(const struct native_row *const *rows, struct native_facts
     if (!is_meant(p, rows[0]))
         return 0;
     CLEANUP(policy_unrefp) const struct policy *policy = policy_of(p, rows[0]);
-    native_rules(&rules, policy, "", ratio_of(p, rows[0]->volume_id), false, now_ns());
+    rules_of(p, rows[0]->volume_id, policy, &rules);
     natives_plan(&rules, f, n, &v);
     for (size_t i = 0; i < n; i++)
         json_array_append_new(p->natives, answer_native_planned(rows[i], &f[i]));
@@ -90,7 +100,7 @@ static int plan_volume(struct prune *p, const char *alias, struct err *e)
     CLEANUP_FREE char *volume = strdup(n->volume_id);
     if (!volume)
         return err_nomem(e);
-    native_rules(&rules, policy, "", ratio_of(p, volume), false, decide_now(d));
+    rules_of(p, volume, policy, &rules);
     int rc = natives_plan_prune(d, volume, &rules, p->since_ns, &items, &check, &v, e);
     if (rc >= 0)
         rc = natives_ask_again(d, volume, policy->repository, p->since_ns, check, e);
@@ -281,8 +291,17 @@ static int pool_item(const struct native_row *n, void *arg)
 
 void engine_native_prune(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg)
 {
-    struct prune *p = calloc(1, sizeof *p);
     struct err e = ERR_INIT;
+    if (req->gone && !volumes_looked(g)) {
+        err_set(&e, ERR_BUSY, EAGAIN,
+                "not all storage was looked at since the daemon started: which volumes are gone is "
+                "not known yet");
+        err_hint(&e, "`snapferry status` shows which storage class cannot be listed");
+        if (reply)
+            reply(NULL, &e, arg);
+        return;
+    }
+    struct prune *p = calloc(1, sizeof *p);
     CLEANUP_JSON json_t *items = json_array(), *seen = json_object();
     struct pool_items x = {items, seen};
     if (!p) {
@@ -301,6 +320,7 @@ void engine_native_prune(struct engine *g, const struct request_args *req, engin
                         .checked = json_array(),
                         .ratios = json_object(),
                         .dry_run = req->dry_run,
+                        .gone = req->gone,
                         .since_ns = now_ns()};
     snprintf(p->volume, sizeof p->volume, "%s", req->volume);
     native_row_each(g->records, NULL, pool_item, &x, NULL);

@@ -42,6 +42,7 @@ static const struct field_desc request_args_table[] = {
     BOOL(differential),
     BOOL(check),
     BOOL(dry_run),
+    BOOL(gone),
     BOOL(explain),
     BOOL(replaced),
     BOOL(remove_stale),

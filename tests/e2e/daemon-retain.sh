@@ -90,6 +90,32 @@ until_true 15 has three 3
 same "a canceled backup lowers the number of retained native snapshots by none (issue 9)" \
     "$(natives_of "$WORK/xfs/three.img" | sort)" "$before"
 
+# Of a volume that is gone nothing newer comes: what is within the limit goes on request, what is held stays.
+image "$WORK/xfs/gone.img" 2 5
+config_add gone "[volume \"$WORK/xfs/gone.img\"]
+snapshots-to-retain = 3"
+ask reload --wait --quiet
+for i in 1 2; do ask backup "$WORK/xfs/gone.img" --wait --quiet; done
+settle
+others=$(count three)
+gone() { askj native list | jq -r --arg v "$WORK/xfs/gone.img" "[.natives[] | select(.volume == \$v) | $1][0]"; }
+same "while it is there, --gone is not about it" "$(ask native prune --gone --dry-run | tail -n 1)" \
+    "0 of 0 native snapshots would be removed"
+rm "$WORK/xfs/gone.img"
+same "volumes: it is gone at once" "$(askj volumes | jq -r --arg v "$WORK/xfs/gone.img" \
+    '.volumes[] | select(.name == $v) | .state')" gone
+check "its native snapshots stay, and tell how they go" eval \
+    'until_true 10 test "$(gone .why | grep -c "its volume is gone: only .native prune --gone. removes it")" = 1'
+held=$(gone .alias)
+ask hold "$held" --quiet
+expect "native prune --gone" 0 '1 of 2 native snapshots will be removed' -- ask native prune --gone --yes
+until_true 10 has gone 1
+same "the held one is left" "$(natives_of "$WORK/xfs/gone.img")" "$held"
+check "unhold" ask unhold "$held" --quiet
+expect "then that one" 0 '1 of 1 native snapshots will be removed' -- ask native prune --gone --yes
+until_true 10 has gone 0
+same "those of other volumes are there" "$(count gone) $(count three)" "0 $others"
+
 # Deleting a backup takes its native snapshot and its snapshots in the repository along (CF-44).
 before=$(sf "$REPO" snapshot list --as "snapferry@testnode:$WORK/xfs/three.img" --json | result 'snapshots | length')
 check "delete" ask delete "${ids[4]}" --wait --quiet

@@ -100,6 +100,24 @@ static void age_is_by_sequence(void **state)
     assert_string_equal(plan(&r, f, 3), "+-+");
 }
 
+/* Nothing newer will take its place: it stays, and goes on request, if its data is safe. */
+static void of_a_volume_that_is_gone(void **state)
+{
+    (void)state;
+    struct native_facts f[] = {moved(1), moved(2), moved(3), moved(4), moved(5)};
+    struct native_rules r = rules(3);
+    r.volume_gone = true;
+    f[4].cbt_parent = r.keep_parent = true;
+    assert_string_equal(plan(&r, f, 5), "--+++");
+    assert_string_equal(f[3].why, "kept: 2 of 3 retained; its volume is gone: only `native prune --gone` removes it");
+    r.prune_gone = true;
+    f[1].in_use = f[2].hold = true;
+    f[3].moved = false;
+    assert_string_equal(plan(&r, f, 5), "-+++-");
+    assert_string_equal(f[4].why,
+                        "due for pruning: its backup B5 is complete in repository main, and its volume is gone");
+}
+
 /* RS-17: one place is made before the new one is taken; with prune = after it may be over for a while. */
 static void prune_before_create(void **state)
 {
@@ -717,6 +735,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_newest_stay),
+        cmocka_unit_test(of_a_volume_that_is_gone),
         cmocka_unit_test(age_is_by_sequence),
         cmocka_unit_test(prune_before_create),
         cmocka_unit_test(an_only_copy_is_not_pruned),
