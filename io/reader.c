@@ -558,12 +558,21 @@ void reader_cancel(struct reader *r)
     pthread_mutex_unlock(&r->mu);
 }
 
+/* Whether a move within what is not in the ring frees nothing there: the thread need not be woken by each. */
+static bool frees_nothing(struct reader *r, uint64_t from, uint64_t to)
+{
+    const struct skip *k = r->skip_len ? reader_skip_at(r, 0) : NULL;
+    return k && from >= k->from && to < k->to;
+}
+
 void reader_release(struct reader *r, uint64_t pos)
 {
     pthread_mutex_lock(&r->mu);
     if (pos > r->released) {
+        const bool nothing = frees_nothing(r, r->released, pos);
         r->released = pos;
-        pthread_cond_signal(&r->room_cv);
+        if (!nothing)
+            pthread_cond_signal(&r->room_cv);
     }
     pthread_mutex_unlock(&r->mu);
 }

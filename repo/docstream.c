@@ -9,6 +9,10 @@
 
 #define BUF_START ((size_t)64 << 10)
 #define MAX_DEPTH 256
+#define HEAD "{\"s\":" /* of an entry of an index document */
+#define HEAD_LEN (sizeof HEAD - 1)
+#define DIGITS_MAX 20
+#define TAIL_MAX 256
 
 /* Classes of bytes outside strings. */
 enum { C_OTHER, C_OPEN, C_CLOSE, C_QUOTE, C_BAD };
@@ -170,6 +174,9 @@ struct docstream {
     uint64_t base; /* position of buf[0] in the document */
     bool eof, any_member, any_element, saw_entries, saw_stream;
     enum state state;
+    char tail[TAIL_MAX]; /* of the last element, what follows HEAD and a number; tail_len 0: it has another form */
+    size_t tail_len;
+    bool repeats;
     char *summary;
     size_t summary_len;
 };
@@ -282,6 +289,39 @@ static int value_read(struct docstream *d, const char **p, size_t *len, struct e
         if (rc < 0)
             return rc;
     }
+}
+
+/* Bytes of HEAD and the number that follows; 0: something else is there. */
+static size_t head_len(const char *p, size_t n)
+{
+    if (n < HEAD_LEN || memcmp(p, HEAD, HEAD_LEN) != 0)
+        return 0;
+    size_t q = HEAD_LEN;
+    while (q < n && q < HEAD_LEN + DIGITS_MAX && p[q] >= '0' && p[q] <= '9')
+        q++;
+    return q > HEAD_LEN ? q : 0;
+}
+
+/* An element of the list. One that is like the last has the same brackets and strings. */
+static int element_read(struct docstream *d, const char **p, size_t *len, struct err *e)
+{
+    const char *at = d->buf + d->at;
+    const size_t n = d->fill - d->at;
+    size_t head = d->tail_len ? head_len(at, n) : 0;
+    d->repeats = head && n - head >= d->tail_len && memcmp(at + head, d->tail, d->tail_len) == 0;
+    if (d->repeats) {
+        *p = at;
+        *len = head + d->tail_len;
+        d->at += *len;
+        return 0;
+    }
+    int rc = value_read(d, p, len, e);
+    if (rc < 0)
+        return rc;
+    head = head_len(*p, *len);
+    d->tail_len = head && *len - head <= TAIL_MAX && (*p)[head] == ',' ? *len - head : 0;
+    memcpy(d->tail, *p + head, d->tail_len);
+    return 0;
 }
 
 static int byte_expect(struct docstream *d, char want, const char *why, struct err *e)
@@ -431,7 +471,7 @@ int docstream_next(struct docstream *d, const char **elem, size_t *len, struct e
                 d->state = BEHIND_MEMBER;
                 break;
             }
-            rc = value_read(d, elem, len, e);
+            rc = element_read(d, elem, len, e);
             if (rc < 0)
                 return rc;
             d->any_element = true;
@@ -459,6 +499,45 @@ int docstream_next(struct docstream *d, const char **elem, size_t *len, struct e
             return 0;
         }
     }
+}
+
+bool docstream_repeats(const struct docstream *d)
+{
+    return d->repeats;
+}
+
+/* Adds to a decimal number of `n` digits one that has at most `m`. False: the sum has a digit more. */
+static bool decimal_add(char *a, size_t n, const char *b, size_t m)
+{
+    bool carry = false;
+    for (size_t i = 1; i <= n && (i <= m || carry); i++) {
+        const char sum = (char)(a[n - i] + (i <= m ? b[m - i] - '0' : 0) + (carry ? 1 : 0));
+        carry = sum > '9';
+        a[n - i] = (char)(carry ? sum - 10 : sum);
+    }
+    return !carry;
+}
+
+uint64_t docstream_skip_repeats(struct docstream *d, uint64_t first, uint64_t step, uint64_t most)
+{
+    char want[1 + HEAD_LEN + DIGITS_MAX + 1 + TAIL_MAX], add[DIGITS_MAX + 1];
+    uint64_t n = 0;
+    if (d->state != BEHIND_ELEMENT || !d->tail_len)
+        return 0;
+    const size_t m = (size_t)snprintf(add, sizeof add, "%llu", (unsigned long long)step);
+    while (n < most) {
+        size_t digits =
+            (size_t)snprintf(want, sizeof want, "," HEAD "%llu", (unsigned long long)(first + n * step)) - 1 - HEAD_LEN;
+        const size_t len = 1 + HEAD_LEN + digits + d->tail_len;
+        memcpy(want + 1 + HEAD_LEN + digits, d->tail, d->tail_len);
+        do {
+            if (d->fill - d->at < len || memcmp(d->buf + d->at, want, len) != 0)
+                return n;
+            d->at += len;
+            n++;
+        } while (n < most && m <= digits && decimal_add(want + 1 + HEAD_LEN, digits, add, m));
+    }
+    return n;
 }
 
 const char *docstream_summary(const struct docstream *d, size_t *len)

@@ -40,6 +40,19 @@ static inline void docstream_freep(struct docstream **d)
  */
 int docstream_next(struct docstream *d, const char **elem, size_t *len, struct err *e);
 
+/*
+ * Whether the element last delivered is the one before it but for the number that it begins with: {"s":NUMBER and the
+ * same bytes behind that. The index of a sparse volume has millions of these; they are recognised without being
+ * scanned, and need not be parsed but for the number.
+ */
+bool docstream_repeats(const struct docstream *d);
+
+/*
+ * Passes over elements behind the last one that are like it, with the numbers `first`, `first + step` and so on: at
+ * most `most`, and not more than are in memory. Returns how many. `step` > 0; the last number must not exceed 2^63.
+ */
+uint64_t docstream_skip_repeats(struct docstream *d, uint64_t first, uint64_t step, uint64_t most);
+
 /* Text of the member "summary", NULL if there was none. Complete only after docstream_next() returned 0. */
 const char *docstream_summary(const struct docstream *d, size_t *len);
 

@@ -197,6 +197,9 @@ struct frame {
     uint64_t next;  /* where its next part must begin, in the whole */
     uint64_t limit; /* where it must end; UNKNOWN for the outermost */
     bool any;
+    bool last_plain;   /* the last entry has the usual form */
+    uint64_t last_len; /* of it */
+    struct object_id last;
 };
 
 struct object_parts {
@@ -205,6 +208,7 @@ struct object_parts {
     struct object_id id;
     bool direct, done;
     uint64_t seek;
+    uint64_t *count; /* in object_parts_next_run() */
     unsigned n;
     struct frame stack[LEVELS_MAX];
 };
@@ -331,10 +335,9 @@ static bool parse_plain(struct entry *ret, const char *p, size_t n)
     return object_id_parse(&ret->id, p, (size_t)(end - 2 - p)) == 0;
 }
 
-static int parse_entry(struct entry *ret, const char *p, size_t n)
+/* Any other form. */
+static int parse_unusual(struct entry *ret, const char *p, size_t n)
 {
-    if (parse_plain(ret, p, n))
-        return 0;
     *ret = (struct entry){0};
     json_t *v = go_parse(p, n);
     int64_t start = 0, len = 0;
@@ -348,11 +351,38 @@ static int parse_entry(struct entry *ret, const char *p, size_t n)
     return ok ? 0 : -EINVAL;
 }
 
+/* An entry that repeats the last one has another start only. */
+static int next_entry(struct frame *f, struct entry *ret, const char *p, size_t n)
+{
+    const char *at = p + 5, *end = p + n; /* {"s": */
+    if (f->last_plain && docstream_repeats(f->doc) && number(&at, end, &ret->start)) {
+        ret->len = f->last_len;
+        ret->id = f->last;
+        return 0;
+    }
+    f->last_plain = parse_plain(ret, p, n);
+    f->last_len = ret->len;
+    f->last = ret->id;
+    return f->last_plain ? 0 : parse_unusual(ret, p, n);
+}
+
 static int document_damaged(const struct frame *f, struct err *e, const char *why)
 {
     char text[OBJECT_ID_TEXT];
     return err_set(e, ERR_DAMAGE, EBADMSG, "index document of object %s is malformed: %s at offset %llu",
                    object_id_text(&f->id, text), why, (unsigned long long)(f->next - f->base));
+}
+
+/* Passes over entries behind the last one that repeat it, up to one that ends behind `end`. Returns how many. */
+static uint64_t repeats_skip(struct frame *f, uint64_t end)
+{
+    if (end > f->limit)
+        end = f->limit;
+    if (!f->last_plain || !f->last_len || f->last.indirection || end > INT64_MAX || end <= f->next)
+        return 0;
+    const uint64_t n = docstream_skip_repeats(f->doc, f->next - f->base, f->last_len, (end - f->next) / f->last_len);
+    f->next += n * f->last_len;
+    return n;
 }
 
 /* One step in the innermost document. 1: *ret is a part; 0: nothing to deliver yet. */
@@ -375,7 +405,7 @@ static int parts_step(struct object_parts *p, struct object_part *ret, struct er
         return 0;
     }
     struct entry x;
-    if (parse_entry(&x, text, n) < 0)
+    if (next_entry(f, &x, text, n) < 0)
         return document_damaged(f, e, "not an entry");
     if (x.start != f->next - f->base)
         return document_damaged(f, e, x.start > f->next - f->base ? "a gap" : "overlapping parts");
@@ -386,11 +416,15 @@ static int parts_step(struct object_parts *p, struct object_part *ret, struct er
     uint64_t start = f->next;
     f->next += x.len;
     f->any = true;
-    if (start < p->seek && f->next <= p->seek)
+    if (start < p->seek && f->next <= p->seek) {
+        repeats_skip(f, p->seek);
         return 0;
+    }
     if (x.id.indirection) /* an empty one adds nothing: it is skipped, so that every step makes progress */
         return x.len ? doc_push(p, &x.id, start, start + x.len, e) : 0;
     *ret = (struct object_part){.start = start, .len = x.len, .id = x.id};
+    if (p->count)
+        *p->count += repeats_skip(f, INT64_MAX);
     return 1;
 }
 
@@ -431,6 +465,15 @@ int object_parts_next(struct object_parts *p, struct object_part *ret, struct er
             return rc;
     }
     return 0;
+}
+
+int object_parts_next_run(struct object_parts *p, struct object_part *ret, uint64_t *count, struct err *e)
+{
+    *count = 1;
+    p->count = count;
+    int rc = object_parts_next(p, ret, e);
+    p->count = NULL;
+    return rc;
 }
 
 int object_contents_each(struct repo *r, const struct object_id *id, object_content_fn *fn, void *arg, struct err *e)

@@ -39,7 +39,10 @@ static inline void object_parts_freep(struct object_parts **p)
 }
 /* 1: *ret is the next part; 0: end; negative: error. */
 int object_parts_next(struct object_parts *p, struct object_part *ret, struct err *e);
-/* Skips to the part that contains `offset` (only forward). */
+/* The same, with those behind it that have the same length and content: *count of them, one after the other, at least
+ * one. It is one step for many of the millions of parts that a sparse image has, but not for all of a run. */
+int object_parts_next_run(struct object_parts *p, struct object_part *ret, uint64_t *count, struct err *e);
+/* Skips to the part that contains `offset` (only forward); what comes next may be one before it. */
 int object_parts_seek(struct object_parts *p, uint64_t offset, struct err *e);
 
 /*

@@ -104,8 +104,9 @@ static bool level_is_there(struct repo *r, const struct object_id *level)
     struct object_parts *parts CLEANUP(object_parts_freep) = NULL;
     struct object_part part;
     struct content_id last = {.len = 0};
+    uint64_t count;
     int rc = object_parts_open(&parts, r, level, NULL);
-    while (rc >= 0 && (rc = object_parts_next(parts, &part, NULL)) > 0) {
+    while (rc >= 0 && (rc = object_parts_next_run(parts, &part, &count, NULL)) > 0) {
         if (content_id_equal(&part.id.content, &last)) /* zeros, mostly */
             continue;
         if (repo_has(r, &part.id.content, NULL) <= 0)

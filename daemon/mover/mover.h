@@ -199,12 +199,16 @@ struct verify_damage {
     uint64_t start, len;  /* byte range in that file */
     const char *why;
 };
+#define VERIFY_LEAST_MAX 16u
 struct verify_opts {
     struct job_limits limits;
     double read_percent; /* 0..100 of contents that are read, decrypted, expanded and hashed; default 100 */
     /* Which: from this position (0 up to 100) in the order of their hashes on, after 100 from 0, so that runs one after
      * the other read all. Negative: any, others each time. */
     double read_from;
+    /* If none of them is in that share: so many, chosen at random, up to VERIFY_LEAST_MAX. A volume without much data
+     * has few contents. */
+    unsigned read_least;
     bool quick; /* without (1): of the index and the packs only what the chosen snapshots need */
     struct mover_progress *progress;
     struct mover_cancel *cancel;

@@ -226,11 +226,17 @@ static int chunk_take(struct pipeline *p, struct chunk *c, struct err *e)
     return 0;
 }
 
+/* What no worker has ever had is known from its beginning. */
+static bool chunk_is_known(struct pipeline *p, const struct chunk *c)
+{
+    return c->zero || c->cloned || state_of(p, c) == CHUNK_KNOWN;
+}
+
 /* Takes the chunks at the head of the line that are known. 0, or an error. */
 static int chunks_take_known(struct pipeline *p, struct err *e)
 {
     unsure_advance(p);
-    while (p->line.head && state_of(p, p->line.head) == CHUNK_KNOWN) {
+    while (p->line.head && chunk_is_known(p, p->line.head)) {
         struct chunk *c = p->line.head;
         unsure_advance(
             p); /* it may have become known meanwhile: `unsure` must not refer to a chunk that leaves the line */
@@ -311,13 +317,27 @@ static bool usable_hint(struct pipeline *p, uint64_t left, struct hint *h)
     return true;
 }
 
-/* Appends the parent's chunk at `front` if it is one here too. 1 if so, 0, or an error. */
+/* The id of the splitter's shortest chunk if that is zeros. */
+static const struct content_id *shortest_zero(struct pipeline *p)
+{
+    struct content_id *zero = &p->shortest_zero;
+    if (!zero->len) {
+        hasher_digest(p->hasher, zeros_data(p->zeros), p->s.splitter.min, zero->hash);
+        zero->len = (uint8_t)hasher_size(p->hasher);
+    }
+    return zero;
+}
+
+/* Appends the parent's chunk at `front` if it is one here too. 1 if so, 0, or an error. Not of zeros: these are found
+ * by zeros_keep(), a whole run in one step, of which sparse volumes have millions of chunks. */
 static int chunk_clone(struct pipeline *p, uint64_t left, struct err *e)
 {
     struct hint h;
     int rc = unchanged_at(p->s.unchanged, &p->s.splitter, p->front, left, &h, e);
     if (rc <= 0 || h.id.len != hasher_size(p->hasher))
         return rc < 0 ? rc : 0;
+    if (h.len == p->s.splitter.min && content_id_equal(&h.id, shortest_zero(p)))
+        return 0;
     rc = session_has(p->s.session, &h.id, e); /* also what was deleted during the run is read */
     if (rc <= 0)
         return rc;
@@ -337,13 +357,8 @@ static int chunk_clone(struct pipeline *p, uint64_t left, struct err *e)
 /* Bytes from `front` on that were zeros in the parent and have not changed are known to be zeros, too. */
 static int zeros_keep(struct pipeline *p, uint64_t end, struct err *e)
 {
-    struct content_id *zero = &p->shortest_zero;
-    if (!zero->len) {
-        hasher_digest(p->hasher, zeros_data(p->zeros), p->s.splitter.min, zero->hash);
-        zero->len = (uint8_t)hasher_size(p->hasher);
-    }
     uint64_t to;
-    int rc = unchanged_zeros(p->s.unchanged, &p->s.splitter, zero, p->front, end, &to, e);
+    int rc = unchanged_zeros(p->s.unchanged, &p->s.splitter, shortest_zero(p), p->front, end, &to, e);
     if (rc == 0 && to > p->front && to > p->zero_end)
         p->zero_end = to;
     return rc;

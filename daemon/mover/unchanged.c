@@ -9,6 +9,8 @@
 struct walk {
     struct object_parts *parts;
     struct object_part part; /* the current one; len 0: none yet */
+    uint64_t count;          /* of so many that are the same but for their place */
+    bool runs;               /* these are taken together */
 };
 
 struct unchanged {
@@ -40,6 +42,7 @@ int unchanged_new(struct unchanged **ret, struct repo *r, const struct object_id
     u->parent_size = parent_size;
     u->size = size;
     u->changes = changes;
+    u->zeros.runs = true;
     *ret = u;
     return 0;
 }
@@ -68,17 +71,19 @@ bool unchanged_is_broken(const struct unchanged *u)
 static int part_at(struct unchanged *u, struct walk *w, uint64_t pos, struct err *e)
 {
     int rc = 0;
-    if (w->part.len && pos < w->part.start + w->part.len)
+    if (w->part.len && pos < w->part.start + w->part.len * w->count)
         return 0;
     if (!w->parts)
         rc = object_parts_open(&w->parts, u->repo, &u->image, e);
     if (rc == 0)
         rc = object_parts_seek(w->parts, pos, e);
     while (rc >= 0) {
-        rc = object_parts_next(w->parts, &w->part, e);
+        w->count = 1;
+        rc = w->runs ? object_parts_next_run(w->parts, &w->part, &w->count, e)
+                     : object_parts_next(w->parts, &w->part, e);
         if (rc == 0)
             return err_set(e, ERR_DAMAGE, EBADMSG, "the chunk list of the parent snapshot ends too early");
-        if (rc > 0 && w->part.len && pos < w->part.start + w->part.len)
+        if (rc > 0 && w->part.len && pos < w->part.start + w->part.len * w->count)
             return 0;
     }
     return rc;
@@ -137,7 +142,7 @@ int unchanged_zeros(struct unchanged *u, const struct splitter *s, const struct 
         const struct object_part *p = &u->zeros.part;
         if (p->len != s->min || p->id.indirection || p->id.compressed || !content_id_equal(&p->id.content, zero))
             break;
-        end = p->start + p->len;
+        end = p->start + p->len * u->zeros.count;
     }
     *ret = end < limit || limit < pos ? end : limit;
     return 0;

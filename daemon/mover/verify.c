@@ -37,10 +37,14 @@ struct verify {
     struct mover_progress *progress;
     struct pack_table *packs;
     struct id_set *contents, *objects; /* seen */
-    struct id_set *damaged;            /* contents; guarded by lock */
-    struct id_set *told;               /* third pass: directories of this snapshot */
+    struct content_id last;            /* of `contents`, the last one: an image without data has millions in a row */
+    bool last_compressed;
+    struct id_set *damaged; /* contents; guarded by lock */
+    struct id_set *told;    /* third pass: directories of this snapshot */
     struct fetcher *fetcher;
-    uint64_t salt, from, threshold; /* sampling, of millionths */
+    uint64_t salt, from, threshold;            /* sampling, of millionths */
+    struct fetch_item least[VERIFY_LEAST_MAX]; /* of those that are not in the sample, each as likely as any other */
+    uint64_t unread, lottery;
     size_t max_len;
     unsigned batch; /* contents that a worker hashes together */
     pthread_mutex_t lock;
@@ -459,13 +463,48 @@ static int worker_failed(void *state, const struct fetch_item *it, uint8_t *buf,
     return content_damaged(w->v, &it->entry.id, "unreadable-content", why, e);
 }
 
-static int check_part(struct verify *v, const struct object_part *p, struct err *e)
+/* A content that is intact as far as the index goes, and is not read: unless none is. */
+static void note_unread(struct verify *v, const struct fetch_item *it)
+{
+    const unsigned n = v->o->read_least < VERIFY_LEAST_MAX ? v->o->read_least : VERIFY_LEAST_MAX;
+    uint64_t place = v->unread++;
+    if (place >= n) {
+        v->lottery = v->lottery * 6364136223846793005u + 1442695040888963407u;
+        place = (v->lottery >> 32) % v->unread;
+    }
+    if (place < n)
+        v->least[place] = *it;
+}
+
+static int content_read(struct verify *v, const struct fetch_item *it, struct err *e)
+{
+    v->result->contents_read++;
+    v->result->bytes_read += it->len;
+    return fetcher_add(v->fetcher, it, e);
+}
+
+static int read_least(struct verify *v, struct err *e)
+{
+    int rc = 0;
+    for (unsigned i = 0; i < VERIFY_LEAST_MAX && i < v->o->read_least && i < v->unread && rc >= 0; i++)
+        rc = content_read(v, &v->least[i], e);
+    return rc;
+}
+
+/* Of `count` parts, one after the other, that are the same but for their place. */
+static int check_part(struct verify *v, const struct object_part *p, uint64_t count, struct err *e)
 {
     if (!v->by_bytes)
-        atomic_fetch_add(&v->progress->done, p->len);
+        atomic_fetch_add(&v->progress->done, p->len * count);
+    if (p->id.compressed == v->last_compressed && content_id_equal(&p->id.content, &v->last))
+        return 0;
     int fresh = id_set_add(v->contents, &p->id.content, p->id.compressed, e);
-    if (fresh <= 0)
+    if (fresh < 0)
         return fresh;
+    v->last = p->id.content;
+    v->last_compressed = p->id.compressed;
+    if (!fresh)
+        return 0;
     v->result->contents++;
     struct fetch_item it = {.compressed = p->id.compressed, .pos = p->start, .len = p->len};
     struct err missing = ERR_INIT;
@@ -485,11 +524,10 @@ static int check_part(struct verify *v, const struct object_part *p, struct err 
     }
     if (kind)
         return content_damaged(v, &p->id.content, kind, why, e);
-    if (!is_sampled(v, &p->id.content))
-        return 0;
-    v->result->contents_read++;
-    v->result->bytes_read += p->len;
-    return fetcher_add(v->fetcher, &it, e);
+    if (is_sampled(v, &p->id.content))
+        return content_read(v, &it, e);
+    note_unread(v, &it);
+    return 0;
 }
 
 /* ---- third pass: what a damaged content affects ---- */
@@ -585,7 +623,8 @@ static int walk_parts(struct verify *v, const struct dir_entry *d, struct err *e
     int rc = object_parts_open(&parts, v->repo, &d->obj, e);
     while (rc >= 0) {
         struct object_part p;
-        rc = object_parts_next(parts, &p, e);
+        uint64_t count = 1;
+        rc = v->telling ? object_parts_next(parts, &p, e) : object_parts_next_run(parts, &p, &count, e);
         if (rc <= 0)
             break;
         if (canceled(v))
@@ -593,7 +632,7 @@ static int walk_parts(struct verify *v, const struct dir_entry *d, struct err *e
         if (v->telling) {
             part_report(v, &p);
         } else {
-            rc = check_part(v, &p, e);
+            rc = check_part(v, &p, count, e);
             if (rc < 0)
                 return rc;
         }
@@ -750,6 +789,8 @@ static int verify_all(struct verify *v, struct chosen *c, struct err *e)
         v->reads->passed = &v->progress->taken_in; /* no thread reads yet */
     if (rc >= 0)
         rc = each_snapshot(c, walk_snapshot, &bad, e);
+    if (rc >= 0 && !v->result->contents_read)
+        rc = read_least(v, e);
     int drained = fetcher_drain(v->fetcher, rc < 0 ? NULL : e);
     v->reads->passed = NULL;
     if (v->by_bytes) /* the rest of the index belongs to no snapshot */
@@ -883,6 +924,7 @@ int verify_run(struct repo *r, char (*ids)[33], size_t n, const struct verify_op
         v->from = (uint64_t)(o->read_from * 10000 + 0.5) % SHARES;
     else if (getrandom(&v->salt, sizeof v->salt, 0) != sizeof v->salt)
         v->salt = (uint64_t)mono_ns();
+    v->lottery = v->salt;
     CLEANUP_FREE char(*sorted)[33] = calloc(n + 1, sizeof *sorted);
     if (!sorted)
         return err_nomem(e);

@@ -20,8 +20,9 @@ metric() {
 shown() { [ "$(metric 'damaged_snapshots{repository="main"}')" = "$1" ]; }
 problems() { askj status | jq "[.problems[] | select(.text | test(\"$1\"))] | length"; }
 packs() { find "$REPO/p" -name '*.f' -size +1000k 2>/dev/null | sort; }
-backup() { # SEED: of other data. Its packs are in the file "new".
+backup() { # SEED [SIZE]: of other data, and of holes behind it. Its packs are in the file "new".
     random_file "$V" $((3 * MIB)) "$1"
+    [ -z "${2:-}" ] || truncate -s "$2" "$V"
     sync "$V"
     packs >"$WORK/before"
     askj backup --job nightly --wait | jq -r .id
@@ -99,6 +100,13 @@ backup 5 >/dev/null
 same "damage of another one" "$(problems 'is damaged')" 1
 check "it is deleted" ask delete "$F" --wait --force --even-kept --quiet
 same "and no problem any more" "$(problems 'is damaged')" 0
+
+# ---- hardly any data: the share of its size that is read has none of it, and some is read all the same ----
+F=$(backup 7 1T)
+NATIVE=$(natives_of "$V")
+damage
+check "a volume of holes" test "$(state "$(backup 8 1T)")" = Completed
+told "damage of the data between holes" "$F"
 
 explain_failure
 finish

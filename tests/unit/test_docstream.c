@@ -81,6 +81,57 @@ static void test_shapes(void **state)
     expect_scan("{\"entries\":[]}", NULL, "");
 }
 
+/* Elements that differ in their number only are delivered like others, whatever comes at a time; or passed over. */
+static void test_repeats(void **state)
+{
+    (void)state;
+    enum { N = 2500 };
+    static const char tail[] = ",\"l\":7,\"o\":\"x]}\"}";
+    char *text CLEANUP_FREE = NULL, *want CLEANUP_FREE = NULL;
+    size_t len = 0, want_len = 0;
+    FILE *f = open_memstream(&text, &len), *w = open_memstream(&want, &want_len);
+    fputs("{\"stream\":\"kopia:x\",\"entries\":[{\"l\":7,\"o\":\"x]}\"}", f);
+    fputs("{\"l\":7,\"o\":\"x]}\"}|", w);
+    for (unsigned i = 1; i < N; i++) {
+        /* Some have other spaces, another number than follows, or something else behind it. */
+        const char *form = i % 97 == 0 ? " " : i % 101 == 0 ? "1" : "";
+        fputs(i % 89 == 0 ? " , " : ",", f);
+        for (FILE *o = f; o; o = o == f ? w : NULL)
+            fprintf(o, "{\"s\":%s%u%s", form, i * 7, i % 103 == 0 ? ",\"l\":7,\"o\":\"y\"}" : tail);
+        fputs("|", w);
+    }
+    fputs("]}", f);
+    fclose(f);
+    fclose(w);
+    for (size_t step = 0; step < 90; step += step < 3 ? 1 : 29) {
+        char *got CLEANUP_FREE = scan(text, len, S, 1024, step);
+        assert_string_equal(got, want);
+    }
+    struct mem m = {text, len, 0, -1};
+    struct docstream *d CLEANUP(docstream_freep) = NULL;
+    struct err e = ERR_INIT;
+    const char *elem;
+    size_t n;
+    unsigned delivered = 0, passed = 0;
+    int rc;
+    assert_ok(docstream_new(&d, S, 1024, mem_read, &m, &e), &e);
+    assert_int_equal(docstream_skip_repeats(d, 0, 7, 10), 0);
+    while ((rc = docstream_next(d, &elem, &n, &e)) == 1) {
+        const unsigned at = delivered + passed;
+        delivered++;
+        assert_int_equal(docstream_skip_repeats(d, (at + 1) * 7 + 1, 7, 10), 0); /* not those numbers */
+        const uint64_t more = docstream_skip_repeats(d, (at + 1) * 7, 7, 40);
+        assert_true(more <= 40);
+        for (unsigned k = at + 1; k <= at + more; k++)
+            assert_true(k % 97 && k % 101 && k % 103 && k % 89);
+        passed += (unsigned)more;
+    }
+    assert_int_equal(rc, 0);
+    assert_int_equal(delivered + passed, N);
+    assert_true(passed > N / 2);
+    assert_int_equal(docstream_skip_repeats(d, N * 7, 7, 10), 0);
+}
+
 static void test_refused(void **state)
 {
     (void)state;
@@ -264,7 +315,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shapes),  cmocka_unit_test(test_refused), cmocka_unit_test(test_truncated),
         cmocka_unit_test(test_flipped), cmocka_unit_test(test_limits),  cmocka_unit_test(test_read_error),
-        cmocka_unit_test(test_cursor),
+        cmocka_unit_test(test_cursor),  cmocka_unit_test(test_repeats),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

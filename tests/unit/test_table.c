@@ -144,6 +144,50 @@ static struct object_id random_id(uint64_t *seed)
     return id;
 }
 
+/* What is walked in runs is what is walked one by one, from any place on. Of what is written in runs of more than 1,000
+ * most is delivered in runs. */
+static void walk_in_runs(struct testrepo *t, const struct object_id *id, uint64_t *seed, bool long_runs)
+{
+    struct object_parts *one CLEANUP(object_parts_freep) = NULL, *many CLEANUP(object_parts_freep) = NULL;
+    struct object_part a = {0}, b;
+    struct err e = ERR_INIT;
+    uint64_t count, parts = 0, steps = 0;
+    int rc;
+    assert_ok(object_parts_open(&one, t->r, id, &e), &e);
+    assert_ok(object_parts_open(&many, t->r, id, &e), &e);
+    while ((rc = object_parts_next_run(many, &b, &count, &e)) == 1) {
+        assert_true(count > 0);
+        steps++;
+        for (uint64_t i = 0; i < count; i++, parts++) {
+            assert_int_equal(object_parts_next(one, &a, &e), 1);
+            assert_int_equal(a.start, b.start + i * b.len);
+            assert_int_equal(a.len, b.len);
+            assert_true(object_id_equal(&a.id, &b.id));
+        }
+    }
+    assert_int_equal(rc, 0);
+    assert_int_equal(object_parts_next(one, &a, &e), 0);
+    if (long_runs)
+        assert_true(steps < parts / 2);
+    const uint64_t end = a.start + a.len;
+    for (unsigned i = 0; i < 5 && end > 0; i++) {
+        const uint64_t at = splitmix64(seed) % end;
+        object_parts_free(one);
+        object_parts_free(many);
+        one = many = NULL;
+        assert_ok(object_parts_open(&one, t->r, id, &e), &e);
+        assert_ok(object_parts_open(&many, t->r, id, &e), &e);
+        while ((rc = object_parts_next(one, &a, &e)) == 1 && a.start + a.len <= at)
+            ;
+        assert_int_equal(rc, 1);
+        assert_ok(object_parts_seek(many, at, &e), &e);
+        while ((rc = object_parts_next(many, &b, &e)) == 1 && b.start + b.len <= at)
+            ;
+        assert_int_equal(rc, 1);
+        assert_true(a.start == b.start && a.len == b.len && object_id_equal(&a.id, &b.id));
+    }
+}
+
 static void test_property(void **state)
 {
     (void)state;
@@ -181,6 +225,8 @@ static void test_property(void **state)
             struct object_id got, want = reference(&t, runs, n, prefix);
             assert_ok(object_table_finish(table, &got, &e), &e);
             assert_true(object_id_equal(&got, &want));
+            if (got.indirection)
+                walk_in_runs(&t, &got, &seed, round == 5);
             object_table_free(table);
         }
         testrepo_free(&t);

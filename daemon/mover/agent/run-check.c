@@ -20,7 +20,7 @@
 #define READ_BYTES_QUICK (8u << 20)         /* the same, while a backup waits for it */
 #define WHY_MAX 512                         /* reasons of an answer: it has to fit into the result */
 #define WHY_BYTES 300                       /* of each, where the answer is about thousands */
-#define READ_CONTENTS 16                    /* at least, about */
+#define READ_CONTENTS 16                    /* if the share is empty: a volume that is mostly zeros has few contents */
 #define SKEW_NS (INT64_C(86400) * NS_PER_S) /* a clock that was corrected between snapshot and move */
 
 struct check {
@@ -147,6 +147,7 @@ static int verify(struct run_context *x, struct check *c, char (*ids)[33], size_
     const struct verify_opts o = {.limits = x->job->limits,
                                   .read_percent = percent,
                                   .read_from = -1,
+                                  .read_least = READ_CONTENTS,
                                   .quick = c->quick,
                                   .progress = x->progress,
                                   .cancel = x->cancel,
@@ -167,17 +168,12 @@ static int check_data(struct run_context *x, struct check *c, struct err *e)
     struct verify_result done = {0};
     if (!ids)
         return err_nomem(e);
-    size_t n = remaining(c, ids);
+    const size_t n = remaining(c, ids);
     if (!n)
         return 0;
     const uint64_t most = c->quick ? READ_BYTES_QUICK : READ_BYTES;
     const double percent = c->bytes > most ? 100.0 * (double)most / (double)c->bytes : 100;
-    int rc = verify(x, c, ids, n, percent, &done, e);
-    /* A sample may be empty; a volume that is mostly zeros has few contents. */
-    if (rc == 0 && done.contents && !done.contents_read && (n = remaining(c, ids)) > 0)
-        rc = verify(x, c, ids, n, done.contents > READ_CONTENTS ? 100.0 * READ_CONTENTS / (double)done.contents : 100,
-                    &done, e);
-    return rc;
+    return verify(x, c, ids, n, percent, &done, e);
 }
 
 static void put_answer(const struct check *c, char (*ids)[33], size_t n, json_t *answer)
