@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* jobs.c - last and next runs of jobs */
+#include "base/time.h"
 #include "daemon/answers/answers-impl.h"
 #include "daemon/answers/counted.h"
 
-/* Adds `last_result` to a job: how its last backup ended, and when. */
-static void put_result(struct records *r, const char *name, json_t *job)
+#define AHEAD_NS NS_PER_MIN
+
+/* Adds `last_result` to a job: how its last backup ended, and when. What has a time in the future was recorded before
+ * the clock was set back: any other is newer. */
+static void put_result(struct records *r, const char *name, int64_t now_ns, json_t *job)
 {
     static const char *const results[][2] = {{"completed", "Completed"},
                                              {"partially_failed", "PartiallyFailed"},
@@ -15,7 +19,10 @@ static void put_result(struct records *r, const char *name, json_t *job)
     for (size_t i = 0; i < sizeof results / sizeof *results; i++) {
         CLEANUP_JSON json_t *labels = json_pack("{s:s, s:s}", "schedule", name, "result", results[i][0]);
         int64_t then;
-        if (counted(r, "backup_last_end_timestamp_seconds", labels, 1e9, &then) && then > at_ns) {
+        if (!counted(r, "backup_last_end_timestamp_seconds", labels, 1e9, &then))
+            continue;
+        const bool ahead = then > now_ns + AHEAD_NS, was_ahead = at_ns > now_ns + AHEAD_NS;
+        if (!state || (ahead == was_ahead ? then > at_ns : was_ahead)) {
             at_ns = then;
             state = results[i][1];
         }
@@ -25,9 +32,10 @@ static void put_result(struct records *r, const char *name, json_t *job)
 }
 
 /* Its last run, and what became of its last start. */
-static json_t *past_document(struct records *r, const char *name, int64_t last_ns, const char *backup,
+static json_t *past_document(const struct answer_facts *f, const char *name, int64_t last_ns, const char *backup,
                              const struct job_failure *failed, const json_t *missing)
 {
+    struct records *r = f->records;
     CLEANUP(backup_clear) struct backup b = ROW_INIT;
     json_t *o = json_object();
     jset_str(o, "job", name);
@@ -37,7 +45,7 @@ static json_t *past_document(struct records *r, const char *name, int64_t last_n
         jset_str(o, "last_state", backup_state_name(b.state));
         put_gone(o, &b);
     }
-    put_result(r, name, o);
+    put_result(r, name, f->now_ns, o);
     if (failed)
         json_object_set_new(o, "failed",
                             json_pack("{s:s, s:s, s:I}", "message", failed->message, "hint", failed->hint, "at_ns",
@@ -47,9 +55,9 @@ static json_t *past_document(struct records *r, const char *name, int64_t last_n
     return o;
 }
 
-static json_t *job_document(struct records *r, const struct job_view *v)
+static json_t *job_document(const struct answer_facts *f, const struct job_view *v)
 {
-    json_t *o = past_document(r, v->name, v->last_ns, v->last_backup, v->failed, v->missing);
+    json_t *o = past_document(f, v->name, v->last_ns, v->last_backup, v->failed, v->missing);
     jset_str(o, "on_calendar", v->on_calendar);
     jset_int(o, "next", v->next_ns);
     jset_bool(o, "due", v->due);
@@ -63,7 +71,7 @@ static json_t *job_document(struct records *r, const struct job_view *v)
 }
 
 struct past_jobs {
-    struct records *records;
+    const struct answer_facts *facts;
     json_t *list;
 };
 /* A job that only the records know. */
@@ -72,8 +80,8 @@ static int add_past_job(const struct job_run *m, void *arg)
     const struct past_jobs *p = arg;
     if (m->maintain.there || m->verification.there || m->copy.there)
         return 0;
-    json_t *o = past_document(p->records, m->id, m->last_run_ns, m->last_backup, m->failed.there ? &m->failed : NULL,
-                              m->missing);
+    json_t *o =
+        past_document(p->facts, m->id, m->last_run_ns, m->last_backup, m->failed.there ? &m->failed : NULL, m->missing);
     jset_str(o, "on_calendar", m->on_calendar);
     jset_str(o, "idle_because", "the configuration cannot be read");
     return json_array_append_new(p->list, o);
@@ -81,9 +89,9 @@ static int add_past_job(const struct job_run *m, void *arg)
 
 json_t *list_jobs(const struct answer_facts *f)
 {
-    struct past_jobs p = {f->records, json_array()};
+    struct past_jobs p = {f, json_array()};
     for (unsigned i = 0; i < f->jobs.n; i++)
-        json_array_append_new(p.list, job_document(f->records, &f->jobs.v[i]));
+        json_array_append_new(p.list, job_document(f, &f->jobs.v[i]));
     if (!f->jobs.v)
         job_run_each(f->records, NULL, add_past_job, &p, NULL);
     return p.list;

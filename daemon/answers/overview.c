@@ -301,8 +301,11 @@ static void look_at_row(struct overview *s, struct place *p, const struct volume
     p->state = volume_judge(v->state == VOL_GONE, p->excluded != NULL, p->good_ns, p->interval_s, now_ns);
     *failed = verdict == OUTCOME_FAILED || verdict == OUTCOME_PARTIALLY_FAILED;
     /* volume_judge() judges it otherwise from the first ns after. */
+    const int64_t most = p->interval_s * 5 / 2 * NS_PER_S;
     if (p->state == VOLUME_PROTECTED && p->interval_s > 0)
-        p->until_ns = p->good_ns + p->interval_s * 5 / 2 * NS_PER_S + 1;
+        p->until_ns = p->good_ns + most + 1;
+    else if (p->state == VOLUME_UNPROTECTED && p->good_ns - most > now_ns)
+        p->until_ns = p->good_ns - most;
 }
 
 static void until(struct place *p, int64_t created_ns, int64_t age_s, int64_t now_ns)

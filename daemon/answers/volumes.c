@@ -100,7 +100,7 @@ static struct volume_line make_line(const struct volume_lines *x, const struct v
                             .hint = str_empty};
     char why[1400];
     l.state = volume_judge(v && v->state == VOL_GONE, excluded != NULL, l.good_ns, jobs.interval_s, f->now_ns);
-    volume_why(l.state, v, excluded, !f->jobs.v || json_array_size(jobs.names) > 0, why, sizeof why);
+    volume_why(l.state, v, excluded, !f->jobs.v || json_array_size(jobs.names) > 0, f->now_ns, why, sizeof why);
     native_row_each(f->records, &its, sum_native, &natives, NULL);
     jset_str(l.doc, "name", name);
     jset_str(l.doc, "id", v ? v->id : volume->id);

@@ -45,8 +45,10 @@ enum volume_state volume_judge(bool gone, bool excluded, int64_t good_ns, int64_
         return VOLUME_GONE;
     if (excluded)
         return VOLUME_EXCLUDED;
-    /* As the alert SnapferryBackupOverdue: a job that is late by one run and takes its time is well within. */
-    bool old = interval_s > 0 && now - good_ns > interval_s * 5 / 2 * NS_PER_S;
+    /* As the alert SnapferryBackupOverdue: a job that is late by one run and takes its time is well within. Further
+     * ahead than that is no time at which it was made: the clock has been set back since. */
+    const int64_t most = interval_s * 5 / 2 * NS_PER_S;
+    const bool old = interval_s > 0 && (now - good_ns > most || good_ns - now > most);
     return good_ns > 0 && !old ? VOLUME_PROTECTED : VOLUME_UNPROTECTED;
 }
 
@@ -64,8 +66,8 @@ static const char *evidence_text(const char *evidence, char *out, size_t cap)
     return out;
 }
 
-void volume_why(enum volume_state s, const struct volume_row *v, const char *excluded, bool has_job, char *out,
-                size_t cap)
+void volume_why(enum volume_state s, const struct volume_row *v, const char *excluded, bool has_job, int64_t now_ns,
+                char *out, size_t cap)
 {
     const enum outcome status = v ? v->last_status : OUTCOME_NONE;
     const char *error = v ? v->last_error.message : "", *lost = v ? v->last_good_lost : "";
@@ -77,6 +79,11 @@ void volume_why(enum volume_state s, const struct volume_row *v, const char *exc
         snprintf(out, cap, "missing%s", good ? "; its backups remain" : "");
     else if (s == VOLUME_EXCLUDED)
         snprintf(out, cap, "%s", excluded ? excluded : "");
+    else if (good && v->last_success_ns > now_ns)
+        snprintf(out, cap,
+                 "the last good backup has a time in the future: the clock was set back since, and its age is "
+                 "not known%s%s",
+                 error[0] ? ": " : "", error);
     else if (good)
         snprintf(out, cap, "the last good backup is older than two and a half intervals of its job%s%s",
                  error[0] ? ": " : "", error);

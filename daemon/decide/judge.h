@@ -48,7 +48,7 @@ static inline int64_t job_interval(const struct job_view *j, int64_t interval_s)
 enum volume_state volume_judge(bool gone, bool excluded, int64_t good_ns, int64_t interval_s, int64_t now);
 /* The same as a sentence, for a person; "" for one that is protected by a backup in a repository. `v` NULL: nothing is
  * recorded of it. */
-void volume_why(enum volume_state s, const struct volume_row *v, const char *excluded, bool has_job, char *out,
-                size_t cap);
+void volume_why(enum volume_state s, const struct volume_row *v, const char *excluded, bool has_job, int64_t now_ns,
+                char *out, size_t cap);
 
 #endif

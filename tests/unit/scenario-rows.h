@@ -241,7 +241,7 @@ static void cmd_judge(void)
     const char *excluded = volume_excluded(m.d.world.cfg, cfg_named(word(1)), -1);
     const int64_t interval = volume_interval(m.d.world.cfg, &now, cfg_named(word(1)));
     const enum volume_state s = volume_judge(v.state == VOL_GONE, excluded != NULL, v.last_success_ns, interval, m.now);
-    volume_why(s, known ? &v : NULL, excluded, now.n > 0, why, sizeof why);
+    volume_why(s, known ? &v : NULL, excluded, now.n > 0, m.now, why, sizeof why);
     out_line("%s%s%s, every %lld s", volume_states[s], why[0] ? ": " : "", why, (long long)interval);
 }
 

@@ -137,6 +137,7 @@ static void volumes_are_judged_offline(void **state)
     open_with(&x, "[volume \"/srv/out.img\"]\nexclude = yes\n");
     add_volume(&x, "id-good", "/srv/good.img", "known", NOW - DAY);
     add_volume(&x, "id-old", "/srv/old.img", "known", NOW - 9 * DAY);
+    add_volume(&x, "id-future", "/srv/future.img", "known", NOW + 400 * DAY);
     add_volume(&x, "id-never", "/srv/never.img", "known", 0);
     add_volume(&x, "id-out", "/srv/out.img", "known", NOW - DAY);
     add_volume(&x, "id-gone", "/srv/gone.img", "gone", NOW - DAY);
@@ -147,10 +148,10 @@ static void volumes_are_judged_offline(void **state)
     json_array_foreach(jarr(answer, "volumes"), i, v)
         json_array_append_new(text, json_sprintf("%s %s", jstr(v, "id"), jstr(v, "state")));
     CLEANUP_FREE char *order = json_dumps(text, JSON_COMPACT);
-    assert_string_equal(order,
-                        "[\"id-never unprotected\",\"id-old unprotected\",\"id-good protected\",\"id-gone gone\","
-                        "\"id-other excluded\",\"id-out excluded\"]");
+    assert_string_equal(order, "[\"id-never unprotected\",\"id-old unprotected\",\"id-future unprotected\","
+                               "\"id-good protected\",\"id-gone gone\",\"id-other excluded\",\"id-out excluded\"]");
     assert_null(json_object_get(answer, "unsure"));
+    assert_non_null(strstr(jstr(named(jarr(answer, "volumes"), "id", "id-future"), "why"), "the clock was set back"));
     v = named(jarr(answer, "volumes"), "id", "id-good");
     assert_true(jint(v, "next_ns") > NOW && json_array_size(jarr(v, "jobs")) == 1);
     CLEANUP_JSON json_t *silver = answer_volumes(&x.facts, "silver", NULL, NULL);
