@@ -87,7 +87,7 @@ static void plan_as_taken(const struct answer_facts *f, const struct native_row 
     struct native_rules rules;
     struct native_verdict v;
     native_rules(&rules, n->policy, n->job, -1, false, f->now_ns);
-    rules.volume_gone = volume_is_gone(f->records, n->volume_id);
+    rules.ended = volume_ended_why(f->records, f->cfg, n->volume_id);
     natives_plan(&rules, facts, count, &v);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* natives-gather.c - facts for the plan, from records and policy. docs/records.md names the members that are read. */
 #include "daemon/decide/natives-plan.h"
+#include "daemon/decide/judge.h"
 
 #include "base/cleanup.h"
 #include "base/json.h"
@@ -34,10 +35,13 @@ void native_rules(struct native_rules *r, const struct policy *policy, const cha
         snprintf(r->job, sizeof r->job, "%s", job);
 }
 
-bool volume_is_gone(struct records *r, const char *volume_id)
+const char *volume_ended_why(struct records *r, const struct cfg *c, const char *volume_id)
 {
     const struct volume_row *v = volume_row_peek(r, volume_id);
-    return !v || v->state == VOL_GONE;
+    if (!v || v->state == VOL_GONE)
+        return "its volume is gone";
+    return c && volume_excluded(c, volume_subject(v->volume), v->volume->size) ? "its volume is no longer backed up"
+                                                                               : NULL;
 }
 
 /* Rows, or aliases that live operations need: borrowed from the records, which nobody writes meanwhile. */

@@ -96,7 +96,7 @@ static bool of_the_rules(const struct plan *p, const struct native_facts *f)
  * another job's own number only the record tells (RS-29). */
 static unsigned number_for(const struct plan *p, const struct native_facts *f)
 {
-    if (p->r->prune_gone)
+    if (p->r->prune_ended)
         return 0;
     bool recorded = f->effective_retain != UINT_MAX && (f->running || !of_the_rules(p, f));
     return recorded ? f->effective_retain : p->r->retain;
@@ -138,15 +138,15 @@ static void plan_moved(struct plan *p, size_t i)
     } else if (newer + slot < number) {
         unsigned more = number - newer;
         f->reasons |= NATIVE_RETAINED;
-        if (p->r->volume_gone)
-            say(f, KEPT, "%u of %u retained; its volume is gone: only `native prune --gone` removes it",
-                newer + slot + 1, number);
+        if (p->r->ended)
+            say(f, KEPT, "%u of %u retained; %s: only `native prune --gone` removes it", newer + slot + 1, number,
+                p->r->ended);
         else
             say(f, KEPT, "%u of %u retained; pruned after %u newer backup%s", newer + slot + 1, number, more,
                 more == 1 ? "" : "s");
         count_kept(p, f);
-    } else if (p->r->prune_gone) {
-        say(f, DUE, "%s, and its volume is gone", safe);
+    } else if (p->r->prune_ended) {
+        say(f, DUE, "%s, and %s", safe, p->r->ended);
     } else if (number == 0) {
         say(f, DUE, "%s, and snapshots-to-retain is 0", safe);
     } else if (newer < number) {
@@ -242,7 +242,7 @@ static void plan_references(const struct plan *p, struct native_facts *f)
         f->reasons |= NATIVE_IN_USE;
         say(f, KEPT, "its intermediate is removed first");
     }
-    if (f->cbt_parent && p->r->keep_parent && !p->r->prune_gone && !f->missing && !f->expired && !f->removing) {
+    if (f->cbt_parent && p->r->keep_parent && !p->r->prune_ended && !f->missing && !f->expired && !f->removing) {
         f->reasons |= NATIVE_CBT_PARENT;
         say(f, KEPT, "the base of the next incremental backup");
     }

@@ -58,8 +58,8 @@ struct native_rules {
     bool keep_parent;       /* of the next incremental backup (changed-blocks = auto) */
     bool about_to_create;   /* one place is needed for the new one (RS-17) */
     bool prune_after;       /* prune = after: it may be over the limit until its data has moved */
-    bool volume_gone;       /* no newer ones will come; set by who asks volume_is_gone() */
-    bool prune_gone;        /* none of a gone volume is retained (native prune --gone) */
+    const char *ended;      /* volume_ended_why(): no newer ones will come. NULL: they will */
+    bool prune_ended;       /* none of such a volume is retained (native prune --gone) */
     bool snapshot_only;     /* move-data = no: the new one stays, and is refused at the high-water mark */
     char job[128];          /* `retain` is this job's own number (RS-29); "": the volume's */
     double pool_used_ratio; /* < 0: unknown */
@@ -89,8 +89,9 @@ int64_t kept_used(const struct native_row *n);
 void native_rules(struct native_rules *r, const struct policy *policy, const char *job, double pool_ratio, bool create,
                   int64_t now_ns);
 
-/* Whether a look at the storage did not find the volume, or it was forgotten after that. */
-bool volume_is_gone(struct records *r, const char *volume_id);
+/* Why a volume will have no newer native snapshots: a look at the storage did not find it, or nothing backs it up.
+ * Static text; NULL: it may have. `c` NULL: the configuration is not known. */
+const char *volume_ended_why(struct records *r, const struct cfg *c, const char *volume_id);
 
 /* Gathers the facts of one volume from the records (natives with their backups and operations). *ret is malloc()ed. */
 int natives_gather(struct records *r, const char *volume_id, struct native_facts **ret, size_t *n, struct err *e);

@@ -19,7 +19,7 @@ struct prune {
     json_t *ratios;  /* volume id -> how full its pool is, 0..1 */
     char volume[VOLUME_NAME_MAX];
     bool dry_run, asked;
-    bool gone; /* only of volumes that are gone, and all of them that are safe elsewhere */
+    bool gone; /* only of volumes that have ended, and all of them that are safe elsewhere */
     int64_t since_ns;
     unsigned pending;
 };
@@ -50,7 +50,7 @@ static const struct policy *policy_of(const struct prune *p, const struct native
 
 static bool is_meant(const struct prune *p, const struct native_row *n)
 {
-    if (p->gone && !volume_is_gone(p->engine->records, n->volume_id))
+    if (p->gone && !volume_ended_why(p->engine->records, p->engine->cfg, n->volume_id))
         return false;
     return !p->volume[0] || !strcmp(p->volume, n->volume_id) || !strcmp(p->volume, n->volume->name);
 }
@@ -58,8 +58,8 @@ static bool is_meant(const struct prune *p, const struct native_row *n)
 static void rules_of(const struct prune *p, const char *volume_id, const struct policy *policy, struct native_rules *r)
 {
     native_rules(r, policy, "", ratio_of(p, volume_id), false, decide_now(&p->engine->d));
-    r->volume_gone = volume_is_gone(p->engine->records, volume_id);
-    r->prune_gone = p->gone && r->volume_gone;
+    r->ended = volume_ended_why(p->engine->records, p->engine->cfg, volume_id);
+    r->prune_ended = p->gone && r->ended;
 }
 
 /* Of one volume: rows and what is known of them, the oldest first. */

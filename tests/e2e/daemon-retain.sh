@@ -114,6 +114,21 @@ same "the held one is left" "$(natives_of "$WORK/xfs/gone.img")" "$held"
 check "unhold" ask unhold "$held" --quiet
 expect "then that one" 0 '1 of 1 native snapshots will be removed' -- ask native prune --gone --yes
 until_true 10 has gone 0
+image "$WORK/xfs/out.img" 2 6
+config_add out "[volume \"$WORK/xfs/out.img\"]
+snapshots-to-retain = 1"
+ask reload --wait --quiet
+ask backup "$WORK/xfs/out.img" --wait --quiet
+config_add out "[volume \"$WORK/xfs/out.img\"]
+exclude = yes"
+ask reload --wait --quiet
+settle
+same "of one that is excluded nothing newer comes either" "$(askj native list | jq -r --arg v "$WORK/xfs/out.img" \
+    '.natives[] | select(.volume == $v).why |
+        test("its volume is no longer backed up: only .native prune --gone")')" true
+expect "it goes in the same way" 0 '1 of 1 native snapshots will be removed' -- ask native prune --gone --yes
+until_true 10 has out 0
+rm "$WORK/xfs/out.img"
 same "those of other volumes are there" "$(count gone) $(count three)" "0 $others"
 
 # Deleting a backup takes its native snapshot and its snapshots in the repository along (CF-44).

@@ -106,11 +106,11 @@ static void of_a_volume_that_is_gone(void **state)
     (void)state;
     struct native_facts f[] = {moved(1), moved(2), moved(3), moved(4), moved(5)};
     struct native_rules r = rules(3);
-    r.volume_gone = true;
+    r.ended = "its volume is gone";
     f[4].cbt_parent = r.keep_parent = true;
     assert_string_equal(plan(&r, f, 5), "--+++");
     assert_string_equal(f[3].why, "kept: 2 of 3 retained; its volume is gone: only `native prune --gone` removes it");
-    r.prune_gone = true;
+    r.prune_ended = true;
     f[1].in_use = f[2].hold = true;
     f[3].moved = false;
     assert_string_equal(plan(&r, f, 5), "-+++-");
