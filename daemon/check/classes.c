@@ -251,15 +251,18 @@ static void check_mechanism(struct cfg *c, const struct view *own, const struct 
     complain_err(c, CFG_ERROR, where, &why);
 }
 
-/* Options are for plugins, for driver rbd, which has looked at them, and for the hook that makes overlays for the
- * driver device. */
+/* Options are for the driver, or for a plugin that moves the data. The first one that nobody obeys is reported. */
 static void check_options(struct cfg *c, const struct view *own, const struct cfg_policy *p)
 {
     char where[CFG_ORIGIN_MAX], key[200];
-    if (!p->options || !p->options->key || p->mover[0] || own->cfg->plugin[0] || !strcmp(own->cfg->driver, "rbd") ||
-        (!strcmp(own->cfg->driver, "device") && p->hook_overlay[0]))
+    struct driver_class k = own->c;
+    const struct cfg_kv *kv = p->mover[0] ? NULL : p->options;
+    k.overlay_hook = p->hook_overlay[0] ? p->hook_overlay : NULL;
+    while (kv && kv->key && own->driver->takes_option && own->driver->takes_option(&k, kv->key))
+        kv++;
+    if (!kv || !kv->key)
         return;
-    snprintf(key, sizeof key, "backup-option.%.180s", p->options->key);
+    snprintf(key, sizeof key, "backup-option.%.180s", kv->key);
     where_of(c, p, key, own->cfg->name, where);
     cfg_complain(c, CFG_ERROR, where, "options are passed to plugins and to hook-overlay",
                  "[storage-class \"%s\"]: %s has no effect with driver %s", own->cfg->name, key, own->cfg->driver);

@@ -553,10 +553,18 @@ static int device_target_abort(const struct driver_class *c, const struct restor
     return 0; /* whether anything was written to it is known to whoever started the mover */
 }
 
+/* They are passed to the hook that makes overlays. */
+static bool device_takes_option(const struct driver_class *c, const char *key)
+{
+    (void)key;
+    return c->overlay_hook != NULL;
+}
+
 const struct driver driver_device = {
     .name = "device",
     .text = "raw block devices, read without a snapshot: images are not crash-consistent if anything writes",
     .abilities = device_abilities,
+    .takes_option = device_takes_option,
     .volumes = device_volumes,
     .resolve = device_resolve,
     .snapshot = device_snapshot,

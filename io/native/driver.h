@@ -184,6 +184,8 @@ struct driver {
     /* Abilities for this class on this machine (DRIVER_* bits): built-in ones examine the file system or tools, a
      * plugin is called (`describe`). Also validates the class: ERR_USAGE for an unusable one. */
     int (*abilities)(const struct driver_class *c, unsigned *ret, struct err *e);
+    /* Whether it obeys backup-option.KEY of this class. NULL: it obeys none. */
+    bool (*takes_option)(const struct driver_class *c, const char *key);
     /* How many native snapshots of a volume its storage can hold, -1: not said. NULL: any number. */
     int (*max_retain)(const struct driver_class *c, int *ret, struct err *e);
 

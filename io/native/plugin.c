@@ -643,10 +643,18 @@ static bool plugin_same_pool(const struct driver_class *c, const struct volume *
     return into->target && *into->target && (same_text(into->target, v->pool) || same_text(into->target, c->target));
 }
 
+/* Its program may obey any. */
+static bool plugin_takes_option(const struct driver_class *c, const char *key)
+{
+    (void)c, (void)key;
+    return true;
+}
+
 const struct driver driver_plugin = {
     .name = "plugin",
     .text = "storage that a program knows: snapferry-plugin(7)",
     .abilities = plugin_abilities,
+    .takes_option = plugin_takes_option,
     .max_retain = plugin_max_retain,
     .volumes = plugin_volumes,
     .resolve = plugin_resolve,

@@ -28,6 +28,12 @@ static int check_word(const struct driver_class *c, const char *word, struct err
                        ", tag:KEY=VALUE for any metadata");
 }
 
+static bool rbd_takes_option(const struct driver_class *c, const char *key)
+{
+    (void)c;
+    return strcmp(key, "ceph-config") == 0 || strcmp(key, "ceph-user") == 0;
+}
+
 static int check_options(const struct driver_class *c, struct err *e)
 {
     const char *key;
@@ -36,7 +42,7 @@ static int check_options(const struct driver_class *c, struct err *e)
     {
         const bool config = strcmp(key, "ceph-config") == 0;
         const char *text = json_string_value(value);
-        if (!config && strcmp(key, "ceph-user") != 0)
+        if (!rbd_takes_option(c, key))
             return err_set(e, ERR_USAGE, EINVAL,
                            "storage class \"%s\": driver rbd has no option backup-option.%s, but ceph-config and "
                            "ceph-user",
@@ -202,6 +208,7 @@ const struct driver driver_rbd = {
     .name = "rbd",
     .text = "images of Ceph (RBD); a native snapshot is a snapshot of the image",
     .abilities = rbd_abilities,
+    .takes_option = rbd_takes_option,
     .volumes = rbd_volumes,
     .resolve = rbd_resolve,
     .snapshot = rbd_snapshot,
