@@ -75,7 +75,7 @@ ceph_start() {
 # Images (block devices) in such a cluster. False: the programs are not there.
 rbd_cluster() { # POOL...
     [ -x "$CEPH_ROOT/usr/bin/rbd" ] && ceph_cluster "$WORK/ceph" "osd_pool_default_pg_num = 8" \
-        "osd_pool_default_pgp_num = 8" "osd_client_watch_timeout = 3" || return 1
+        "osd_pool_default_pgp_num = 8" "osd_client_watch_timeout = 4" "objecter_tick_interval = 0.5" || return 1
     ceph_key client.admin --cap mon 'allow *' --cap osd 'allow *'
     ceph_key client.snapferry --cap mon 'profile rbd' --cap osd 'profile rbd'
     ceph_key client.other --cap mon 'profile rbd' --cap osd 'profile rbd pool=nix'
@@ -98,4 +98,26 @@ rbd() {
 # rbd_io IMAGE w:START:LENGTH|d:START:LENGTH...: writes random bytes, discards; by a client that stays until the end.
 rbd_io() {
     LD_LIBRARY_PATH=$CEPH_LIBS timeout 60 /usr/bin/python3 tests/tools/rbd.py "$ceph_dir/ceph.conf" io "$@"
+}
+# rbd_hold IMAGE FILE: a client that writes until it is killed, as a virtual machine does; sets rbd_writer. rbd_let_go
+# IMAGE: kills it, and waits until Ceph has dropped it.
+rbd_hold() {
+    rm -f "$2"
+    LD_LIBRARY_PATH=$CEPH_LIBS /usr/bin/python3 tests/tools/rbd.py "$ceph_dir/ceph.conf" hold "$1" "$2" &
+    rbd_writer=$!
+    disown $rbd_writer
+    at_exit "kill -KILL $rbd_writer 2>/dev/null"
+    local n
+    for ((n = 0; n < 200; n++)); do
+        [ "$(wc -l 2>/dev/null <"$2")" -gt 3 ] 2>/dev/null && return
+        sleep 0.1
+    done
+}
+rbd_let_go() {
+    local n
+    kill -KILL $rbd_writer
+    for ((n = 0; n < 200; n++)); do
+        rbd status "$1" | grep -q 'Watchers: none' && return
+        sleep 0.1
+    done
 }

@@ -46,7 +46,8 @@ void operation_start(struct decide *d, struct operation *op)
     if (op->policy->mover[0]) {
         plan_mover_start(d, op, -1);
     } else if (operation_is_restore(op)) {
-        plan_work(d, ROW_OPERATION, op->id, WORK_TARGET_OPEN, json_pack("{s:O}", "target", op->target), open_s(d, op));
+        plan_work(d, ROW_OPERATION, op->id, WORK_TARGET_OPEN,
+                  json_pack("{s:o,s:O}", "class", class_desc_to_json(op->own), "target", op->target), open_s(d, op));
     } else {
         json_t *in = json_pack("{s:o,s:O}", "own", class_desc_to_json(op->own), "exposure", op->exposure);
         if (in && !is_none(op->into))

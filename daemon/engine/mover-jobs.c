@@ -10,6 +10,7 @@
 #include "daemon/engine/engine-impl.h"
 #include "daemon/protocol/mover-wire.h"
 #include "daemon/records/opaque.h"
+#include "io/native/driver.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -63,11 +64,13 @@ static json_t *backup_job(struct engine *g, const struct operation *op)
 static json_t *restore_job(struct engine *g, const struct operation *op)
 {
     const struct policy *policy = op->policy;
+    const char *path = target_paths_read(op->target).path;
     json_t *job =
         json_pack("{s:i,s:s,s:s,s:s,s:s,s:o?,s:s,s:s,s:s,s:I,s:b,s:s}", "protocol", MOVER_PROTOCOL, "operation", op->id,
                   "kind", "restore", "backup", op->parent, "node", cfg_daemon(g->cfg)->node_name, "repository",
                   repository_job(g, policy->repository), "cache_dir", g->paths.cache_dir, "snapshot", op->snapshot,
-                  "path", "volume.img", "size", (json_int_t)op->size, "verify", op->verify, "target", op->target_name);
+                  "path", "volume.img", "size", (json_int_t)op->size, "verify", op->verify, "target",
+                  driver_target_is_export(path) ? path : op->target_name);
     /* The target was made, or looked at, by its driver: what lies in it now is allowed to. */
     jset_bool(job, "overwrite", true);
     if (op->differential)

@@ -118,6 +118,57 @@ static struct cfg_subject target_subject(struct restore *r)
     return is_known || !driver_target_labels(name, r->target_labels) ? known : new;
 }
 
+/* The class that knows how to reach the cluster of an image that no class selects: the volume's own, or the only one of
+ * this driver. */
+static const struct cfg_class *class_with_driver(const struct restore *r, const char *driver)
+{
+    const struct cfg *c = r->engine->cfg;
+    const struct cfg_class *k = cfg_class(c, r->op.own->name), *found = NULL;
+    if (k && !strcmp(k->driver, driver))
+        return k;
+    for (unsigned i = 0; (k = cfg_class_at(c, i)); i++) {
+        if (strcmp(k->driver, driver) != 0)
+            continue;
+        if (found)
+            return NULL;
+        found = k;
+    }
+    return found;
+}
+
+static const struct class_desc *target_class(struct restore *r)
+{
+    const struct cfg *c = r->engine->cfg;
+    const struct cfg_subject s = target_subject(r);
+    const bool image = !strcmp(r->target_driver, "rbd");
+    const struct cfg_class *k = image && !cfg_class_of(c, s) ? class_with_driver(r, r->target_driver) : NULL;
+    struct cfg_policy p = {.effective = NULL};
+    if (!k || cfg_policy_of_class(c, k->name, &p, NULL) < 0)
+        return class_for_path(c, s, r->target_driver);
+    const struct class_desc *ret = class_from_cfg(c, k, &p);
+    cfg_policy_clear(&p);
+    return ret;
+}
+
+/* A target that is no path: a class has to say where it is. */
+static int check_remote(struct restore *r, struct err *e)
+{
+    CLEANUP(class_desc_unrefp) const struct class_desc *k = target_class(r);
+    const char *name = r->req.target;
+    if (strcmp(r->target_driver, "rbd") != 0)
+        return 0;
+    if (!strcmp(k->name, CLASS_OF_TARGET)) {
+        err_set(e, ERR_USAGE, EINVAL, "%s is neither an absolute path nor an image of a storage class with driver rbd",
+                name);
+        return err_hint(e, "if several classes have this driver, the one whose `match` selects the image counts");
+    }
+    if (r->op.policy->mover[0])
+        return err_set(e, ERR_USAGE, ENOTSUP,
+                       "%s was stored by a mover plugin, which restores it to a file or a device, not to an image",
+                       r->op.volume->name);
+    return 0;
+}
+
 static int write_restore(struct restore *r, struct err *e)
 {
     struct engine *g = r->engine;
@@ -154,7 +205,7 @@ static int write_restore(struct restore *r, struct err *e)
     str_set(&policy.repository, r->op.policy->repository);
     str_set(&policy.mover, native ? "" : r->op.policy->mover);
     policy_take(&op.policy, policy_make(&policy));
-    class_desc_take(&op.own, class_for_path(g->cfg, target_subject(r), r->target_driver));
+    class_desc_take(&op.own, target_class(r));
     op.kind = KIND_RESTORE;
     str_set(&op.of, r->op.id);
     op.from = from;
@@ -218,8 +269,7 @@ static bool in_repository(const struct restore *r)
  */
 static bool target_takes(struct restore *r)
 {
-    CLEANUP(class_desc_unrefp)
-    const struct class_desc *to = class_for_path(r->engine->cfg, target_subject(r), r->target_driver);
+    CLEANUP(class_desc_unrefp) const struct class_desc *to = target_class(r);
     const struct class_desc *from = r->native.klass;
     const struct driver *d = driver_by_name(to->driver);
     return d && d->target_from_native && !strcmp(to->driver, from->driver) && !strcmp(to->plugin, from->plugin);
@@ -333,8 +383,8 @@ static int step_look_target(const json_t *in, json_t **out, int *fd, struct err 
     if (step_request_load(&r, in, e) < 0)
         return -ENOMEM;
     const char *path = r.path;
-    if (!strcmp(driver_of_target(path, false), "nbd")) { /* its driver looks at it */
-        *out = json_pack("{s:b,s:b}", "exists", 1, "block", 1);
+    if (driver_target_is_remote(path)) { /* its driver looks at it; an export is there before */
+        *out = json_pack("{s:b,s:b}", "exists", driver_target_is_export(path), "block", 1);
         return 0;
     }
     bool there = stat(path, &st) == 0;
@@ -362,7 +412,10 @@ static void target_seen(struct step_result *s, void *arg)
     }
     r->target_exists = found.exists;
     r->target_driver = driver_of_target(r->req.target, found.block);
-    look_at_native(r);
+    if (check_remote(r, &e) < 0)
+        restore_end(r, &e);
+    else
+        look_at_native(r);
 }
 
 /* Without a target: the volume's name in the class that --class-map gives for its own (CF-51). */
@@ -402,8 +455,9 @@ void engine_submit_restore(struct engine *g, const struct request_args *req, eng
         err_set(&e, ERR_BUSY, 0, "the daemon is stopping and takes no new work");
     else if (!target[0] && req->class_map && find_source(r, &e) == 0)
         map_target(r, &e);
-    else if (!e.cls && target[0] != '/' && strcmp(driver_of_target(target, false), "nbd") != 0)
-        err_set(&e, ERR_USAGE, 0, "the restore target \"%s\" must be an absolute path or the address of an NBD export",
+    else if (!e.cls && target[0] != '/' && !driver_target_is_remote(target))
+        err_set(&e, ERR_USAGE, 0,
+                "the restore target \"%s\" must be an absolute path, the address of an NBD export, or POOL/IMAGE",
                 target);
     else if (!e.cls && req->length == 0)
         err_set(&e, ERR_USAGE, EINVAL, "the length of a range is at least one byte");

@@ -622,6 +622,19 @@ int step_target(const json_t *in, json_t **out, int *fd, struct err *e)
     return 0;
 }
 
+static int target_open(const struct step_request *r, const char *path, int *fd, struct err *e)
+{
+    CLEANUP(step_place_clear) struct step_place p = {.d = NULL};
+    CLEANUP_FREE struct restore_target *t = calloc(1, sizeof *t);
+    if (!t)
+        return err_nomem(e);
+    int rc = step_place_open(&p, r->klass, e);
+    if (rc < 0 || !p.d->target_open)
+        return rc < 0 ? rc : driver_target_open(path, fd, e);
+    rc = target_from_json(t, r->target, e);
+    return rc < 0 ? rc : p.d->target_open(&p.v.c, t, fd, e);
+}
+
 int step_target_open(const json_t *in, json_t **out, int *fd, struct err *e)
 {
     CLEANUP(step_request_clear) struct step_request r;
@@ -631,7 +644,7 @@ int step_target_open(const json_t *in, json_t **out, int *fd, struct err *e)
     const char *path = t.path, *was = t.device;
     char now[DEVICE_IDENTITY_MAX];
     (void)out;
-    int rc = driver_target_open(path, fd, e);
+    int rc = target_open(&r, path, fd, e);
     if (rc < 0 || !was[0] || (driver_target_identity(path, now, sizeof now) && strcmp(now, was) == 0))
         return rc;
     close(*fd);

@@ -27,6 +27,15 @@ static const char usage[] = "usage: snapferry-rbd [--config FILE] [--user NAME] 
                             "  changed POOL NAMESPACE ID FROM TO          numbers of snapshots\n"
                             "  serve POOL NAMESPACE ID NUMBER             NBD, on the socket that is standard input\n"
                             "\n"
+                            "  make POOL NAMESPACE NAME KEY               a new image to restore into: metadata\n"
+                            "                                             (standard input)\n"
+                            "  claim POOL NAMESPACE ID KEY                the same of an image that exists\n"
+                            "  fill POOL NAMESPACE ID KEY SNAPSHOT        NBD, for writing, as serve\n"
+                            "  place POOL NAMESPACE ID KEY NAME DONE      a new image gets its name\n"
+                            "  settle POOL NAMESPACE ID KEY SNAPSHOT DONE one that existed is complete\n"
+                            "  revert POOL NAMESPACE ID KEY SNAPSHOT      and is rolled back\n"
+                            "  discard POOL NAMESPACE NAME KEY            a new image is removed\n"
+                            "\n"
                             "Started by snapferryd. See snapferry.ini(5), driver rbd.\n";
 
 static int number(const char *text, uint64_t *ret, struct err *e)
@@ -95,15 +104,76 @@ static int do_serve(const struct cluster *c, char **a, struct err *e)
     return rc;
 }
 
+typedef int tagging_fn(const struct cluster *c, const char *const image[3], const char *key, json_t *tag,
+                       struct err *e);
+
+static int with_tag(const struct cluster *c, char **a, tagging_fn *fn, struct err *e)
+{
+    json_t *tag = json_loadf(stdin, JSON_REJECT_DUPLICATES, NULL);
+    int rc = json_is_object(tag) ? fn(c, (const char *const *)a, a[3], tag, e)
+                                 : err_set(e, ERR_USAGE, EINVAL, "the metadata on standard input are no object");
+    json_decref(tag);
+    return rc;
+}
+
+static int do_make(const struct cluster *c, char **a, struct err *e)
+{
+    return with_tag(c, a, target_make, e);
+}
+
+static int do_claim(const struct cluster *c, char **a, struct err *e)
+{
+    return with_tag(c, a, target_claim, e);
+}
+
+static bool is_serving;
+
+static void say_ready(void)
+{
+    puts("ready");
+    fclose(stdout);
+    is_serving = true;
+}
+
+/* The image is closed in good order: its lock and its watch end with it. */
+static int do_fill(const struct cluster *c, char **a, struct err *e)
+{
+    int rc = target_fill(c, (const char *const *)a, a[3], a[4], STDIN_FILENO, say_ready, e);
+    if (!is_serving)
+        return rc;
+    struct cluster mine = *c;
+    cluster_close(&mine);
+    _exit(rc < 0);
+}
+
+static int do_place(const struct cluster *c, char **a, struct err *e)
+{
+    return target_place(c, (const char *const *)a, a[3], a[4], a[5], e);
+}
+
+static int do_settle(const struct cluster *c, char **a, struct err *e)
+{
+    return target_settle(c, (const char *const *)a, a[3], a[4], a[5], e);
+}
+
+static int do_revert(const struct cluster *c, char **a, struct err *e)
+{
+    return target_revert(c, (const char *const *)a, a[3], a[4], e);
+}
+
+static int do_discard(const struct cluster *c, char **a, struct err *e)
+{
+    return target_discard(c, (const char *const *)a, a[3], e);
+}
+
 static const struct command {
     const char *name;
     int least, most;
     int (*run)(const struct cluster *c, char **a, struct err *e);
-} commands[] = {{"report", 1, 4096, do_report},
-                {"create", 5, 5, do_create},
-                {"remove", 5, 5, do_remove},
-                {"changed", 5, 5, do_changed},
-                {"serve", 4, 4, do_serve}};
+} commands[] = {{"report", 1, 4096, do_report}, {"create", 5, 5, do_create}, {"remove", 5, 5, do_remove},
+                {"changed", 5, 5, do_changed},  {"serve", 4, 4, do_serve},   {"make", 4, 4, do_make},
+                {"claim", 4, 4, do_claim},      {"fill", 5, 5, do_fill},     {"place", 6, 6, do_place},
+                {"settle", 6, 6, do_settle},    {"revert", 5, 5, do_revert}, {"discard", 4, 4, do_discard}};
 
 static const struct command *command_of(int n, char **a)
 {

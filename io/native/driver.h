@@ -266,6 +266,9 @@ struct driver {
      * removes it (idempotent) if it is still what was made: another file of that name is left alone. */
     int (*target)(const struct driver_class *c, const char *name, uint64_t size, const char *alias, enum target_use use,
                   struct restore_target *ret, struct err *e);
+    /* Opens it for a mover as driver_target_open() does, for targets whose path is no address that anybody could
+     * connect to. Called before each attempt of a restore. NULL: driver_target_open() of its path. */
+    int (*target_open)(const struct driver_class *c, const struct restore_target *t, int *fd, struct err *e);
     int (*target_commit)(const struct driver_class *c, const struct restore_target *t, struct err *e);
     int (*target_abort)(const struct driver_class *c, const struct restore_target *t, struct err *e);
     /* After a failed target_commit: whether what has the final name, or that nothing has it, is certainly not the work
@@ -281,8 +284,13 @@ struct driver {
  * with O_EXCL): ERR_TARGET if it is in use. The address of an NBD export: a connected socket; it is not
  * claimed; errno ESHUTDOWN: its server is not there. */
 int driver_target_open(const char *path, int *fd, struct err *e);
-/* What fills a target that is in no storage class: "nbd" for the address of an export, "device" or "reflink". */
+/* What fills a target that is in no storage class: "nbd" for the address of an export, "rbd" for POOL/IMAGE, else
+ * "device" or "reflink". */
 const char *driver_of_target(const char *name, bool block);
+/* Whether the target is no path that could be looked at: its driver does. */
+bool driver_target_is_remote(const char *name);
+/* Whether it is the address of an export: a mover needs that, whatever the target is called. */
+bool driver_target_is_export(const char *path);
 /* Labels that a volume which is made under this name will have, as far as the name tells: by them a class that selects
  * by labels is found for a target that is not there yet. False: none. */
 bool driver_target_labels(const char *name, char out[VOLUME_LABELS_MAX]);

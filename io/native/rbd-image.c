@@ -149,7 +149,7 @@ void rbd_describe(const struct rbd_report *r, const struct rbd_image *i, struct 
         char text[512];
         if (strcmp(key, RBD_WORDS) == 0)
             label_words(ret, json_string_value(value));
-        else if (strncmp(key, RBD_OWNER, sizeof RBD_OWNER - 1) != 0 &&
+        else if (strncmp(key, "snapferry.", 10) != 0 && /* ours */
                  snprintf(text, sizeof text, "%s=%s", key, json_string_value(value)) < (int)sizeof text)
             label_add(ret, "tag:", text);
     }

@@ -3,6 +3,7 @@
 #include "io/native/rbd.h"
 
 #include "base/cleanup.h"
+#include "base/time.h"
 #include "io/native/json-fields.h"
 #include "proc/program-path.h"
 #include "proc/program.h"
@@ -109,8 +110,8 @@ static int call_make(struct call *k, const struct driver_class *c, const char *c
 /* The last line of a program that has failed. */
 static int failure(const char *line, struct err *e)
 {
-    static const enum err_class known[] = {ERR_GENERIC, ERR_USAGE,    ERR_BUSY,       ERR_NOT_FOUND,
-                                           ERR_SOURCE,  ERR_NO_SPACE, ERR_PERMISSION, ERR_MEMORY};
+    static const enum err_class known[] = {ERR_GENERIC,  ERR_USAGE,      ERR_BUSY,   ERR_NOT_FOUND, ERR_SOURCE,
+                                           ERR_NO_SPACE, ERR_PERMISSION, ERR_MEMORY, ERR_TARGET};
     json_t *j = json_loads(line, 0, NULL);
     const char *message = json_string_value(json_object_get(j, "message"));
     const char *hint = json_string_value(json_object_get(j, "hint"));
@@ -240,6 +241,7 @@ static bool image_parse(const json_t *j, struct rbd_image *ret)
     ret->name = text_of(j, "name");
     ret->id = text_of(j, "id");
     ret->watched = json_is_true(json_object_get(j, "watched"));
+    ret->created_ns = (int64_t)json_integer_value(json_object_get(j, "created")) * NS_PER_S;
     ret->snaps = json_object_get(j, "snaps");
     ret->meta = json_object_get(j, "meta");
     return *ret->pool && *ret->name && *ret->id && !ret->id[strspn(ret->id, allowed)] && strlen(ret->id) < 64 &&
@@ -292,13 +294,11 @@ void rbd_report_free(struct rbd_report *r)
 
 /* ---- the server ---- */
 
-int rbd_serve(const struct driver_class *c, const struct rbd_image *i, uint64_t snap, int *fd, struct err *e)
+int rbd_serve(const struct driver_class *c, const char *const *args, const char *name, int *fd, struct err *e)
 {
-    char number[24], said[2048];
+    char said[2048];
     struct call k;
     CLEANUP_CLOSE int socket = -1;
-    snprintf(number, sizeof number, "%" PRIu64, snap);
-    const char *const args[] = {"serve", i->pool, i->space, i->id, number, NULL};
     int rc = call_make(&k, c, args, e);
     if (rc < 0)
         return rc;
@@ -311,7 +311,5 @@ int rbd_serve(const struct driver_class *c, const struct rbd_image *i, uint64_t 
         return 0;
     }
     rc = failure(said, e);
-    return rc < 0
-               ? rc
-               : err_plain(e, ERR_SOURCE, EIO, "snapferry-rbd has ended before it could serve %s/%s", i->pool, i->name);
+    return rc < 0 ? rc : err_plain(e, ERR_SOURCE, EIO, "snapferry-rbd has ended before it could serve %.300s", name);
 }

@@ -11,10 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* In the address by which a mover calls what it reads: the server is this program, at the other end of a socket that
- * the mover gets. */
-#define SERVER "/snapferry-rbd"
-
 /* ---- classes ---- */
 
 static int check_word(const struct driver_class *c, const char *word, struct err *e)
@@ -70,7 +66,7 @@ static int rbd_abilities(const struct driver_class *c, unsigned *ret, struct err
     if (rc == 0 && (rc = rbd_installed(e)) < 0)
         err_wrap(e, "storage class \"%s\"", c->name);
     if (rc == 0)
-        *ret = DRIVER_SNAPSHOT | DRIVER_NATIVE_RO | DRIVER_CHANGED | DRIVER_SOCKET;
+        *ret = DRIVER_SNAPSHOT | DRIVER_NATIVE_RO | DRIVER_CHANGED | DRIVER_TARGET | DRIVER_SOCKET;
     return rc;
 }
 
@@ -134,7 +130,7 @@ static int rbd_volumes(const struct driver_class *c, volume_fn *fn, void *arg, s
         if (has_odd_name(&v[n]))
             log_warning("class \"%s\": ignored: an image with the id %s has a name that cannot be written", c->name,
                         r.image[i].id);
-        else if ((labels || rbd_is_matched(c, &v[n])) && v[n].size)
+        else if (!rbd_is_staged(r.image[i].name) && (labels || rbd_is_matched(c, &v[n])) && v[n].size)
             n++;
     }
     if (rc == 0 && n)
@@ -149,7 +145,7 @@ static int rbd_volumes(const struct driver_class *c, volume_fn *fn, void *arg, s
 static int rbd_expose(const struct driver_class *c, const struct native *n, const struct driver_class *into,
                       enum expose_mechanism m, bool read_only, const char *alias, struct exposure *ret, struct err *e)
 {
-    struct nbd_uri u = {.socket = SERVER};
+    struct nbd_uri u = {.socket = RBD_SERVER};
     CLEANUP_FREE struct native *now = malloc(sizeof *now);
     (void)into, (void)alias;
     if (!now)
@@ -174,18 +170,6 @@ static int rbd_expose(const struct driver_class *c, const struct native *n, cons
     return 0;
 }
 
-static int rbd_unexpose(const struct driver_class *into, const struct exposure *x, struct err *e)
-{
-    (void)into, (void)x, (void)e;
-    return 0; /* a server ends with its client */
-}
-
-static int rbd_exposures(const struct driver_class *into, exposure_fn *fn, void *arg, struct err *e)
-{
-    (void)into, (void)fn, (void)arg, (void)e;
-    return 0;
-}
-
 /* A socket with a server of its own at the other end: the mover negotiates. */
 static int rbd_open(const struct driver_class *c, const struct exposure *x, int *fd, struct err *e)
 {
@@ -201,7 +185,12 @@ static int rbd_open(const struct driver_class *c, const struct exposure *x, int 
     int rc = rbd_find_ours(c, &r, x->where, snap + sizeof RBD_PREFIX, &i, t, e);
     if (rc == -ENOENT || (rc == 0 && !rbd_snap_find(i, snap + 1, &s)))
         rc = err_plain(e, ERR_NOT_FOUND, ENOENT, "%s is no longer on the storage", x->where);
-    return rc < 0 ? rc : rbd_serve(c, i, s.id, fd, e);
+    if (rc < 0)
+        return rc;
+    char number[24];
+    snprintf(number, sizeof number, "%" PRIu64, s.id);
+    const char *const args[] = {"serve", i->pool, i->space, i->id, number, NULL};
+    return rbd_serve(c, args, x->where, fd, e);
 }
 
 const struct driver driver_rbd = {
@@ -220,4 +209,9 @@ const struct driver driver_rbd = {
     .exposures = rbd_exposures,
     .open = rbd_open,
     .changed = rbd_changed,
+    .target = rbd_target,
+    .target_open = rbd_target_open,
+    .target_commit = rbd_target_commit,
+    .target_abort = rbd_target_abort,
+    .target_kept = rbd_target_kept,
 };

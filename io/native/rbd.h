@@ -11,6 +11,11 @@
  * mirrored with its snapshots nothing is ours. The tag is set before the snapshot is taken, gets its number after that,
  * and is removed after it: one without a number is what an interrupted call has left, one with the number of a snapshot
  * that is not there is left of one that somebody has removed, and goes when the next one is taken.
+ *
+ * A restore target has the metadata snapferry.restore.ALIAS. A new image is called snapferry-ALIAS until it is
+ * complete. One that exists is written in place, so that it keeps its id, its snapshots, clones and settings; what it
+ * was before is its snapshot snapferry-before-ALIAS until then, to which it is rolled back if the restore ends without
+ * being complete.
  */
 #ifndef SNAPFERRY_IO_NATIVE_RBD_H
 #define SNAPFERRY_IO_NATIVE_RBD_H
@@ -18,9 +23,15 @@
 #include "io/native/driver.h"
 
 #define RBD_PART_MAX 256
+/* In the address by which a mover calls what it reads or writes: the server is snapferry-rbd, at the other end of a
+ * socket that the mover gets. */
+#define RBD_SERVER "/snapferry-rbd"
 #define RBD_PREFIX "snapferry-"
 #define RBD_OWNER "snapferry.native."
-#define RBD_WORDS "snapferry.tag" /* set by the administrator: words for `match = tag:WORD` */
+#define RBD_TARGET "snapferry.restore."
+#define RBD_BEFORE "snapferry-before-"
+#define RBD_RESTORED "snapferry.restored" /* the key of the tag of the last restore that is complete */
+#define RBD_WORDS "snapferry.tag"         /* set by the administrator: words for `match = tag:WORD` */
 
 /* ---- rbd-tool.c: the program ---- */
 
@@ -37,6 +48,7 @@ struct rbd_tag {
 struct rbd_image {
     const char *pool, *space, *name, *id;
     uint64_t pool_id, size;
+    int64_t created_ns; /* 0: not known */
     bool watched;
     const json_t *snaps, *meta;
 };
@@ -60,8 +72,8 @@ int rbd_change(const struct driver_class *c, const char *what, const char *const
 /* Passes its output on. */
 int rbd_print(const struct driver_class *c, const char *const *args,
               int (*fn)(const void *, size_t, void *, struct err *), void *arg, struct err *e);
-/* A server of a snapshot at the other end of *fd. */
-int rbd_serve(const struct driver_class *c, const struct rbd_image *i, uint64_t snap, int *fd, struct err *e);
+/* A server of what `args` (NULL-terminated) name at the other end of *fd; `name`: for errors. */
+int rbd_serve(const struct driver_class *c, const char *const *args, const char *name, int *fd, struct err *e);
 
 /* ---- rbd-image.c: what a report says ---- */
 
@@ -113,5 +125,28 @@ int rbd_native_remove(const struct driver_class *c, const struct native *n, bool
 
 int rbd_changed(const struct driver_class *c, const struct native *base, const struct native *n, struct changes *list,
                 struct changed_answer *ret, struct err *e);
+
+/* ---- rbd-target.c ---- */
+
+struct rbd_target_tag {
+    char alias[ALIAS_LEN + 1], final[VOLUME_NAME_MAX];
+    uint64_t size;
+    int64_t created_ns;
+    bool in_place, committed;
+};
+/* Whether the name is one that images have only until they are complete. */
+bool rbd_is_staged(const char *name);
+/* The tag with this alias, of this very image and of this node. -ENODATA. */
+int rbd_target_tag_read(const struct driver_class *c, const struct rbd_report *r, const struct rbd_image *i,
+                        const char *alias, struct rbd_target_tag *ret);
+int rbd_target(const struct driver_class *c, const char *name, uint64_t size, const char *alias, enum target_use use,
+               struct restore_target *ret, struct err *e);
+int rbd_target_open(const struct driver_class *c, const struct restore_target *t, int *fd, struct err *e);
+int rbd_target_commit(const struct driver_class *c, const struct restore_target *t, struct err *e);
+int rbd_target_abort(const struct driver_class *c, const struct restore_target *t, struct err *e);
+bool rbd_target_kept(const struct driver_class *c, const struct restore_target *t);
+/* For the sweep: targets of restores that have not ended, and what is left of them. */
+int rbd_exposures(const struct driver_class *into, exposure_fn *fn, void *arg, struct err *e);
+int rbd_unexpose(const struct driver_class *into, const struct exposure *x, struct err *e);
 
 #endif

@@ -4,6 +4,7 @@
 #include "io/blockdev.h"
 #include "io/claim.h"
 #include "io/native/driver.h"
+#include "io/native/rbd.h"
 #include "io/nbd-link.h"
 
 #include <errno.h>
@@ -45,12 +46,28 @@ static void disk_identity(const char *dir, char *out, size_t size)
     }
 }
 
-const char *driver_of_target(const char *name, bool block)
+/* POOL/IMAGE or POOL/NAMESPACE/IMAGE: paths are absolute. */
+static bool is_image(const char *name)
 {
-    return nbd_uri_is(name) ? "nbd" : block ? "device" : "reflink";
+    return name[0] != '/' && name[0] != '.' && !nbd_uri_is(name) && rbd_name_check(name, NULL) == 0;
 }
 
-/* /dev/zvol/POOL/PATH and /dev/GROUP/VOLUME. */
+const char *driver_of_target(const char *name, bool block)
+{
+    return nbd_uri_is(name) ? "nbd" : is_image(name) ? "rbd" : block ? "device" : "reflink";
+}
+
+bool driver_target_is_remote(const char *name)
+{
+    return nbd_uri_is(name) || is_image(name);
+}
+
+bool driver_target_is_export(const char *path)
+{
+    return nbd_uri_is(path);
+}
+
+/* /dev/zvol/POOL/PATH, /dev/GROUP/VOLUME, and images. */
 bool driver_target_labels(const char *name, char out[VOLUME_LABELS_MAX])
 {
     static const char zvol[] = "/dev/zvol/", dev[] = "/dev/";
@@ -61,6 +78,8 @@ bool driver_target_labels(const char *name, char out[VOLUME_LABELS_MAX])
                snprintf(out, VOLUME_LABELS_MAX, "dataset:%s pool:%.*s", dataset, (int)pool, dataset) <
                    VOLUME_LABELS_MAX;
     }
+    if (is_image(name))
+        return !strchr(name, ' ') && snprintf(out, VOLUME_LABELS_MAX, "pool:%.*s", (int)strcspn(name, "/"), name) > 0;
     if (strncmp(name, dev, sizeof dev - 1) != 0)
         return false;
     const char *group = name + sizeof dev - 1, *slash = strchr(group, '/');

@@ -14,10 +14,12 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
+#include <time.h>
 
 typedef void *rados_t;
 typedef void *rados_ioctx_t;
 typedef void *rbd_image_t;
+typedef void *rbd_image_options_t;
 typedef int rbd_diff_fn(uint64_t pos, size_t len, int exists, void *arg);
 
 struct rbd_image_spec {
@@ -33,7 +35,9 @@ struct rbd_image_watcher {
     uint64_t cookie;
 };
 
+#define RBD_FEATURE_EXCLUSIVE_LOCK (UINT64_C(1) << 2)
 #define RBD_FEATURE_FAST_DIFF (UINT64_C(1) << 4)
+#define RBD_LOCK_EXCLUSIVE 0
 #define RBD_FLAG_OBJECT_MAP_INVALID (UINT64_C(1) << 0)
 #define RBD_FLAG_FAST_DIFF_INVALID (UINT64_C(1) << 1)
 
@@ -49,6 +53,7 @@ struct rbd_image_watcher {
     X(void, rados_ioctx_destroy, (rados_ioctx_t))                                                                      \
     X(void, rados_ioctx_set_namespace, (rados_ioctx_t, const char *))                                                  \
     X(int64_t, rados_ioctx_get_id, (rados_ioctx_t))                                                                    \
+    X(uint64_t, rados_get_instance_id, (rados_t))                                                                      \
     X(int, rados_exec, (rados_ioctx_t, const char *, const char *, const char *, const char *, size_t, char *, size_t))
 
 #define RBD_FUNCTIONS(X)                                                                                               \
@@ -57,7 +62,18 @@ struct rbd_image_watcher {
     X(int, rbd_namespace_list, (rados_ioctx_t, char *, size_t *))                                                      \
     X(int, rbd_open_by_id, (rados_ioctx_t, const char *, rbd_image_t *, const char *))                                 \
     X(int, rbd_open_by_id_read_only, (rados_ioctx_t, const char *, rbd_image_t *, const char *))                       \
+    X(int, rbd_open, (rados_ioctx_t, const char *, rbd_image_t *, const char *))                                       \
     X(int, rbd_close, (rbd_image_t))                                                                                   \
+    X(void, rbd_image_options_create, (rbd_image_options_t *))                                                         \
+    X(void, rbd_image_options_destroy, (rbd_image_options_t))                                                          \
+    X(int, rbd_create4, (rados_ioctx_t, const char *, uint64_t, rbd_image_options_t))                                  \
+    X(int, rbd_remove, (rados_ioctx_t, const char *))                                                                  \
+    X(int, rbd_rename, (rados_ioctx_t, const char *, const char *))                                                    \
+    X(int, rbd_resize, (rbd_image_t, uint64_t))                                                                        \
+    X(int, rbd_get_id, (rbd_image_t, char *, size_t))                                                                  \
+    X(int, rbd_get_name, (rbd_image_t, char *, size_t *))                                                              \
+    X(int, rbd_get_create_timestamp, (rbd_image_t, struct timespec *))                                                 \
+    X(int, rbd_lock_acquire, (rbd_image_t, int))                                                                       \
     X(int, rbd_get_size, (rbd_image_t, uint64_t *))                                                                    \
     X(int, rbd_get_features, (rbd_image_t, uint64_t *))                                                                \
     X(int, rbd_get_flags, (rbd_image_t, uint64_t *))                                                                   \
@@ -66,9 +82,14 @@ struct rbd_image_watcher {
     X(int, rbd_snap_create, (rbd_image_t, const char *))                                                               \
     X(int, rbd_snap_remove, (rbd_image_t, const char *))                                                               \
     X(int, rbd_snap_set_by_id, (rbd_image_t, uint64_t))                                                                \
+    X(int, rbd_snap_rollback, (rbd_image_t, const char *))                                                             \
     X(ssize_t, rbd_read, (rbd_image_t, uint64_t, size_t, char *))                                                      \
+    X(ssize_t, rbd_write, (rbd_image_t, uint64_t, size_t, const char *))                                               \
+    X(ssize_t, rbd_writesame, (rbd_image_t, uint64_t, size_t, const char *, size_t, int))                              \
+    X(int, rbd_flush, (rbd_image_t))                                                                                   \
     X(int, rbd_diff_iterate2,                                                                                          \
       (rbd_image_t, const char *, uint64_t, uint64_t, uint8_t, uint8_t, rbd_diff_fn *, void *))                        \
+    X(int, rbd_metadata_get, (rbd_image_t, const char *, char *, size_t *))                                            \
     X(int, rbd_metadata_set, (rbd_image_t, const char *, const char *))                                                \
     X(int, rbd_metadata_remove, (rbd_image_t, const char *))                                                           \
     X(int, rbd_metadata_list, (rbd_image_t, const char *, uint64_t, char *, size_t *, char *, size_t *))               \

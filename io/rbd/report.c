@@ -161,9 +161,12 @@ static int add_image(const struct report *r, const char *const name[3], const ch
         rc = add_snaps(&x, snaps, e);
     if (rc == 0)
         rc = add_meta(&x, meta, e);
-    json_t *j = json_pack("{s:s, s:I, s:s, s:s, s:s, s:I, s:b, s:o, s:o}", "pool", name[0], "pool_id",
+    struct timespec created = {.tv_sec = 0};
+    (void)(rc == 0 && r->c->lib->rbd_get_create_timestamp(x.rbd, &created)); /* of an old image it is not known */
+    json_t *j = json_pack("{s:s, s:I, s:s, s:s, s:s, s:I, s:I, s:b, s:o, s:o}", "pool", name[0], "pool_id",
                           (json_int_t)r->c->lib->rados_ioctx_get_id(x.io), "namespace", name[1], "name", name[2], "id",
-                          id, "size", (json_int_t)size, "watched", (int)is_watched(&x), "snaps", snaps, "meta", meta);
+                          id, "size", (json_int_t)size, "created", (json_int_t)created.tv_sec, "watched",
+                          (int)is_watched(&x), "snaps", snaps, "meta", meta);
     ceph_image_close(&x);
     if (rc == 0 && (!j || json_array_append(r->images, j) < 0))
         rc = err_set(e, ERR_SOURCE, EILSEQ, "the name of image %s is no text", x.name);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * serve.c - a snapshot as an export of NBD, for one client (the protocol: doc/proto.md of NetworkBlockDevice/nbd)
+ * serve.c - a snapshot, or an image to restore into, as an export of NBD for one client (the protocol: doc/proto.md of
+ * NetworkBlockDevice/nbd)
  *
  * Threads take turns in reading requests and in writing replies; each answers what it has read, so that as many
- * requests are with Ceph as there are threads. The first thread watches for the end of the client, and ends the process
- * then, whatever Ceph is doing.
+ * requests are with Ceph as there are threads. The first thread watches for the end of the client. The process ends
+ * then, whatever Ceph is doing; one that writes has to close the image first, and ends END_SECONDS later at the latest.
  */
 #include "io/rbd/commands.h"
 
@@ -26,6 +27,8 @@
 #define SPAN_MAX (256u << 20) /* of which extents are told at once */
 #define EXTENTS_MAX 4096
 #define OPTION_MAX 65536
+#define ZERO_MAX (1u << 30) /* zeroed by one call of librbd */
+#define END_SECONDS 40
 
 #define OPT_MAGIC UINT64_C(0x49484156454F5054)
 #define REP_MAGIC UINT64_C(0x3e889045565a9)
@@ -35,19 +38,21 @@
 
 enum { OPT_EXPORT_NAME = 1, OPT_ABORT, OPT_LIST, OPT_INFO = 6, OPT_GO, OPT_STRUCTURED, OPT_LIST_META, OPT_SET_META };
 enum { REP_ACK = 1, REP_SERVER, REP_INFO, REP_META, REP_UNSUP = (int)0x80000001u, REP_INVALID = (int)0x80000003u };
-enum { CMD_READ = 0, CMD_DISC = 2, CMD_BLOCK_STATUS = 7 };
+enum { CMD_READ = 0, CMD_WRITE, CMD_DISC, CMD_FLUSH, CMD_ZERO = 6, CMD_BLOCK_STATUS };
 enum { CHUNK_NONE = 0, CHUNK_DATA = 1, CHUNK_STATUS = 5, CHUNK_ERROR = 0x8001 };
 #define CHUNK_DONE 1
 #define FLAG_REQ_ONE 8
 #define STATE_HOLE_ZERO 3u
 #define CONTEXT_ID 1u
-#define TRANSMISSION_FLAGS 0x0103u /* has flags, read only, many connections at once */
+#define SNAPSHOT_FLAGS 0x0103u /* has flags, read only, many connections at once */
+#define TARGET_FLAGS 0x0045u   /* has flags, flush, zeroes */
 static const char context[] = "base:allocation";
 
 struct server {
     struct image *image;
     uint64_t snap, size;
     int fd;
+    bool writable; /* no snapshot, but the image */
     bool structured, meta;
     pthread_mutex_t in, out;
 };
@@ -91,7 +96,7 @@ static bool reply_info(const struct server *s, uint32_t option)
     uint8_t export[12], block[14];
     put_be16(export, 0); /* NBD_INFO_EXPORT */
     put_be64(export + 2, s->size);
-    put_be16(export + 10, TRANSMISSION_FLAGS);
+    put_be16(export + 10, s->writable ? TARGET_FLAGS : SNAPSHOT_FLAGS);
     put_be16(block, 3); /* NBD_INFO_BLOCK_SIZE */
     put_be32(block + 2, 1);
     put_be32(block + 6, 4096);
@@ -220,12 +225,16 @@ static bool simple(struct server *s, const struct request *q, uint32_t error, co
     return good;
 }
 
-/* EIO is a part that cannot be read; anything else ends the client, with these words. */
+/* EIO is a part that cannot be read; anything else ends the client, with these words; no space is an error of a write.
+ */
 static bool refuse(struct server *s, const struct request *q, int sys, const char *why)
 {
     uint8_t body[6];
     const size_t n = strlen(why);
-    const uint32_t error = sys == EIO ? EIO : sys == EINVAL || sys == EPERM ? (uint32_t)sys : ESHUTDOWN;
+    const uint32_t error = sys == EIO                       ? EIO
+                           : sys == EINVAL || sys == EPERM  ? (uint32_t)sys
+                           : sys == ENOSPC || sys == EDQUOT ? ENOSPC
+                                                            : ESHUTDOWN;
     fprintf(stderr, "%s\n", why);
     put_be32(body, error);
     put_be16(body + 4, (uint16_t)n);
@@ -235,6 +244,12 @@ static bool refuse(struct server *s, const struct request *q, int sys, const cha
 static bool refuse_err(struct server *s, const struct request *q, int rc, const struct err *e)
 {
     return refuse(s, q, -rc, e->msg);
+}
+
+/* What was read, or listed, was of what is served. */
+static int is_there(const struct server *s, struct err *e)
+{
+    return s->writable ? 0 : ceph_image_has_snap(s->image, s->snap, e);
 }
 
 static bool answer_read(struct server *s, const struct request *q, char *buf)
@@ -253,7 +268,7 @@ static bool answer_read(struct server *s, const struct request *q, char *buf)
         }
         at += (size_t)n;
     }
-    const int rc = ceph_image_has_snap(s->image, s->snap, &e);
+    const int rc = is_there(s, &e);
     if (rc < 0)
         return refuse_err(s, q, rc == -EIO ? -ENODATA : rc, &e);
     put_be64(pos, q->pos);
@@ -314,23 +329,79 @@ static bool answer_extents(struct server *s, const struct request *q)
     }
     if (rc == 0)
         (void)extents_add(x, x->to, STATE_HOLE_ZERO);
-    rc = ceph_image_has_snap(s->image, s->snap, &e);
+    rc = is_there(s, &e);
     if (rc < 0)
         return refuse_err(s, q, rc, &e);
     put_be32(x->body, CONTEXT_ID);
     return chunk(s, q, CHUNK_STATUS, x->body, 4 + (size_t)8 * x->n, NULL, 0);
 }
 
-static bool answer(struct server *s, const struct request *q, char *buf)
+/* ---- changes ---- */
+
+static bool done(struct server *s, const struct request *q)
 {
-    if (q->type != CMD_READ && q->type != CMD_BLOCK_STATUS)
-        return refuse(s, q, EPERM, "a snapshot can only be read");
-    if (q->pos > s->size || q->len > s->size - q->pos)
-        return refuse(s, q, EINVAL, "a request beyond the end of the image");
-    return q->type == CMD_READ ? answer_read(s, q, buf) : answer_extents(s, q);
+    return s->structured ? chunk(s, q, CHUNK_NONE, NULL, 0, NULL, 0) : simple(s, q, 0, NULL, 0);
 }
 
-/* Until the client has disconnected: the process ends with it. */
+static bool answer_change(struct server *s, const struct request *q, int64_t rc, const char *what)
+{
+    struct err e = ERR_INIT;
+    if (rc >= 0)
+        return done(s, q);
+    ceph_error(&e, (int)rc, "cannot %s image %s at %" PRIu64, what, s->image->name, q->pos);
+    /* Nothing is known of what was written: an error of the medium would be taken for one of this part alone. */
+    return refuse_err(s, q, rc == -EIO ? -ENODATA : (int)rc, &e);
+}
+
+/* Exactly, and as holes where Ceph has whole objects: a discard may leave out what is smaller than its granularity. */
+static int zero(const struct server *s, uint64_t pos, uint64_t len)
+{
+    static const char zeros[512];
+    const struct ceph_lib *lib = s->image->cluster->lib;
+    while (len >= sizeof zeros) {
+        const uint64_t n = len < ZERO_MAX ? len - len % sizeof zeros : ZERO_MAX;
+        const ssize_t rc = lib->rbd_writesame(s->image->rbd, pos, n, zeros, sizeof zeros, 0);
+        if (rc < 0)
+            return (int)rc;
+        pos += n;
+        len -= n;
+    }
+    const ssize_t rc = len ? lib->rbd_write(s->image->rbd, pos, len, zeros) : 0;
+    return rc < 0 ? (int)rc : 0;
+}
+
+static bool answer(struct server *s, const struct request *q, char *buf)
+{
+    const struct ceph_lib *lib = s->image->cluster->lib;
+    const bool known = q->type == CMD_READ || q->type == CMD_BLOCK_STATUS;
+    const bool change = q->type == CMD_WRITE || q->type == CMD_ZERO || q->type == CMD_FLUSH;
+    if (!known && !(change && s->writable))
+        return refuse(s, q, EPERM, s->writable ? "a request of an unknown kind" : "a snapshot can only be read");
+    if (q->pos > s->size || q->len > s->size - q->pos)
+        return refuse(s, q, EINVAL, "a request beyond the end of the image");
+    switch (q->type) {
+    case CMD_READ:
+        return answer_read(s, q, buf);
+    case CMD_WRITE:
+        return answer_change(s, q, lib->rbd_write(s->image->rbd, q->pos, q->len, buf), "write to");
+    case CMD_ZERO:
+        return answer_change(s, q, zero(s, q->pos, q->len), "zero");
+    case CMD_FLUSH:
+        return answer_change(s, q, lib->rbd_flush(s->image->rbd), "flush");
+    default:
+        return answer_extents(s, q);
+    }
+}
+
+/* A request, and what is to be written. False: the client ends. */
+static bool take(struct server *s, struct request *q, char *buf)
+{
+    if (!request_get(s, q) || q->type == CMD_DISC)
+        return false;
+    return q->type != CMD_WRITE || (q->len <= BLOCK_MAX && get(s, buf, q->len));
+}
+
+/* Until the client has disconnected. */
 static void *work(void *arg)
 {
     struct server *s = arg;
@@ -338,32 +409,61 @@ static void *work(void *arg)
     char *buf = malloc(BLOCK_MAX);
     for (bool good = buf != NULL; good;) {
         pthread_mutex_lock(&s->in);
-        good = request_get(s, &q) && q.type != CMD_DISC;
-        if (!good)
+        good = take(s, &q, buf);
+        if (!good && !s->writable)
             _exit(0);
         pthread_mutex_unlock(&s->in);
-        good = answer(s, &q, buf);
+        if (good)
+            good = answer(s, &q, buf);
     }
-    _exit(buf ? 0 : 1);
+    free(buf);
+    if (!s->writable)
+        _exit(1);
+    shutdown(s->fd, SHUT_RDWR); /* the others, and the first thread, end, too */
+    return NULL;
+}
+
+/* Until the client has ended, perhaps while all threads are waiting for Ceph. *n: threads that run. */
+static int serve(struct server *s, pthread_t threads[THREADS], unsigned *n, struct err *e)
+{
+    pthread_mutex_init(&s->in, NULL);
+    pthread_mutex_init(&s->out, NULL);
+    *n = 0;
+    if (!negotiate(s))
+        return 0;
+    for (int rc = 0; rc == 0 && *n < THREADS;)
+        if ((rc = pthread_create(&threads[*n], NULL, work, s)) == 0)
+            ++*n;
+        else if (*n == 0)
+            return err_set(e, ERR_GENERIC, rc, "cannot start a thread");
+    struct pollfd p = {.fd = s->fd, .events = POLLRDHUP};
+    while (poll(&p, 1, -1) < 0 && errno == EINTR)
+        ;
+    return 0;
 }
 
 int snapshot_serve(struct image *x, uint64_t snap, int fd, struct err *e)
 {
     struct server s = {.image = x, .snap = snap, .fd = fd};
-    pthread_t thread;
-    pthread_mutex_init(&s.in, NULL);
-    pthread_mutex_init(&s.out, NULL);
+    pthread_t threads[THREADS];
+    unsigned n;
     int rc = x->cluster->lib->rbd_get_size(x->rbd, &s.size);
     if (rc < 0)
         return ceph_error(e, rc, "cannot read the size of image %s", x->name);
-    if (!negotiate(&s))
-        return 0;
-    for (unsigned i = 0; i < THREADS; i++)
-        if ((rc = pthread_create(&thread, NULL, work, &s)) != 0 && i == 0)
-            return err_set(e, ERR_GENERIC, rc, "cannot start a thread");
-    /* A client that has ended while all threads are waiting for Ceph. */
-    struct pollfd p = {.fd = fd, .events = POLLRDHUP};
-    while (poll(&p, 1, -1) < 0 && errno == EINTR)
-        ;
-    _exit(0);
+    rc = serve(&s, threads, &n, e);
+    if (n)
+        _exit(0);
+    return rc;
+}
+
+int target_serve(struct image *x, uint64_t size, int fd, struct err *e)
+{
+    struct server s = {.image = x, .size = size, .fd = fd, .writable = true};
+    pthread_t threads[THREADS];
+    unsigned n;
+    int rc = serve(&s, threads, &n, e);
+    alarm(END_SECONDS);
+    while (n)
+        pthread_join(threads[--n], NULL);
+    return rc;
 }

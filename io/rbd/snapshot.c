@@ -10,28 +10,13 @@
 #include <stdio.h>
 #include <string.h>
 
-static int tag_set(const struct image *x, const char *key, const json_t *tag, struct err *e)
+int ceph_tag_set(const struct image *x, const char *key, const json_t *tag, struct err *e)
 {
     CLEANUP_FREE char *text = json_dumps(tag, JSON_COMPACT | JSON_SORT_KEYS);
     if (!text)
         return err_nomem(e);
     const int rc = x->cluster->lib->rbd_metadata_set(x->rbd, key, text);
     return rc < 0 ? ceph_error(e, rc, "cannot set metadata of image %s", x->name) : 0;
-}
-
-static int take(const struct image *x, const char *snap, struct err *e)
-{
-    int rc = x->cluster->lib->rbd_snap_create(x->rbd, snap);
-    if (rc == -EEXIST) {
-        rc = x->cluster->lib->rbd_snap_remove(x->rbd, snap);
-        if (rc == 0)
-            rc = x->cluster->lib->rbd_snap_create(x->rbd, snap);
-    }
-    if (rc < 0)
-        ceph_error(e, rc, "cannot take a snapshot of image %s", x->name);
-    if (rc == -EDQUOT && e)
-        err_hint(e, "the image has a limit: rbd snap limit");
-    return rc;
 }
 
 static int snap_number(const struct image *x, const char *name, uint64_t *ret, struct err *e)
@@ -48,6 +33,41 @@ static int snap_number(const struct image *x, const char *name, uint64_t *ret, s
     return rc;
 }
 
+int ceph_snap_take(const struct image *x, const char *snap, const char *point, uint64_t *id, struct err *e)
+{
+    int rc = x->cluster->lib->rbd_snap_create(x->rbd, snap);
+    if (rc == -EEXIST) {
+        rc = x->cluster->lib->rbd_snap_remove(x->rbd, snap);
+        if (rc == 0)
+            rc = x->cluster->lib->rbd_snap_create(x->rbd, snap);
+    }
+    if (rc < 0)
+        ceph_error(e, rc, "cannot take a snapshot of image %s", x->name);
+    if (rc == -EDQUOT && e)
+        err_hint(e, "the image has a limit: rbd snap limit");
+    if (rc < 0)
+        return rc;
+    crash_point(point);
+    return snap_number(x, snap, id, e);
+}
+
+int ceph_snap_drop(const struct image *x, const char *snap, struct err *e)
+{
+    const int rc = x->cluster->lib->rbd_snap_remove(x->rbd, snap);
+    if (rc >= 0 || rc == -ENOENT)
+        return 0;
+    ceph_error(e, rc, "cannot remove snapshot %s of image %s", snap, x->name);
+    if (rc == -EBUSY && e)
+        err_hint(e, "it is protected, or has clones: rbd children, rbd snap unprotect");
+    return rc;
+}
+
+int ceph_meta_drop(const struct image *x, const char *key, struct err *e)
+{
+    const int rc = x->cluster->lib->rbd_metadata_remove(x->rbd, key);
+    return rc >= 0 || rc == -ENOENT ? 0 : ceph_error(e, rc, "cannot remove metadata of image %s", x->name);
+}
+
 int snapshot_create(const struct cluster *c, const char *const image[3], const char *snap, const char *key, json_t *tag,
                     struct err *e)
 {
@@ -55,18 +75,15 @@ int snapshot_create(const struct cluster *c, const char *const image[3], const c
     uint64_t id = 0;
     int rc = ceph_image_open(&x, c, image[0], image[1], image[2], true, e);
     if (rc == 0)
-        rc = tag_set(&x, key, tag, e);
+        rc = ceph_tag_set(&x, key, tag, e);
     if (rc == 0) {
         crash_point("rbd-tagged");
-        rc = take(&x, snap, e);
-        crash_point("rbd-snapped");
+        rc = ceph_snap_take(&x, snap, "rbd-snapped", &id, e);
     }
-    if (rc == 0)
-        rc = snap_number(&x, snap, &id, e);
     if (rc == 0 && json_object_set_new(tag, "snap", json_integer((json_int_t)id)) < 0)
         rc = err_nomem(e);
     if (rc == 0)
-        rc = tag_set(&x, key, tag, e);
+        rc = ceph_tag_set(&x, key, tag, e);
     ceph_image_close(&x);
     return rc;
 }
@@ -76,22 +93,11 @@ int snapshot_remove(const struct cluster *c, const char *const image[3], const c
 {
     struct image x;
     int rc = ceph_image_open(&x, c, image[0], image[1], image[2], true, e);
-    if (rc == 0) {
-        rc = c->lib->rbd_snap_remove(x.rbd, snap);
-        if (rc == -ENOENT)
-            rc = 0;
-        if (rc < 0)
-            ceph_error(e, rc, "cannot remove snapshot %s of image %s", snap, x.name);
-        if (rc == -EBUSY && e)
-            err_hint(e, "it is protected, or has clones: rbd children, rbd snap unprotect");
-    }
+    if (rc == 0)
+        rc = ceph_snap_drop(&x, snap, e);
     if (rc == 0) {
         crash_point("rbd-unsnapped");
-        rc = c->lib->rbd_metadata_remove(x.rbd, key);
-        if (rc == -ENOENT)
-            rc = 0;
-        if (rc < 0)
-            ceph_error(e, rc, "cannot remove metadata of image %s", x.name);
+        rc = ceph_meta_drop(&x, key, e);
     }
     ceph_image_close(&x);
     return rc;

@@ -52,6 +52,19 @@ same "the next one reads what has changed" \
     "$(wait_state "$id" Completed 120) $(doc "$id" | jq -r '.operations[0].result.cbtSource')" "Completed rbd"
 check "bit for bit" restored
 until_true 30 gone
+# A restore to an image: the mover writes to a unit, and goes on over a restart of the service.
+R=$(askj restore "$id/vms/web1" vms/web2 2>/dev/null | jq -r .restore)
+until_true 30 serving
+check "a unit serves the target" serving
+systemctl restart $UNIT
+until_true 30 answers
+same "a restore to a new image is completed" "$(wait_state "$R" Completed 120)" Completed
+check "bit for bit" cmp <(rbd export --no-progress vms/web2 -) "$WORK/now"
+rbd_io vms/web2 w:0:65536
+R=$(askj restore "$id/vms/web1" vms/web2 --differential 2>/dev/null | jq -r .restore)
+same "and into one that exists" "$(wait_state "$R" Completed 120)" Completed
+check "bit for bit" cmp <(rbd export --no-progress vms/web2 -) "$WORK/now"
+until_true 60 gone
 same "nothing runs any more" \
     "$(systemctl list-units --plain --no-legend --all 'snapferry-run-*' 'snapferry-serve-*')" ""
 finish

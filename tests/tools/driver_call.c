@@ -10,11 +10,14 @@
 #include "base/cleanup.h"
 #include "io/native/driver.h"
 #include "io/native/rbd.h"
+#include "io/reader.h"
 #include "io/source.h"
+#include "io/target-nbd.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -329,11 +332,15 @@ static int v_extents(char **a)
     return rc;
 }
 
-/* NAME SIZE ALIAS keep|overwrite */
+/* NAME SIZE ALIAS keep|overwrite|update|patch */
 static int v_target(char **a)
 {
+    static const char *const uses[] = {"keep", "overwrite", "update", "patch"};
     struct restore_target t;
-    int rc = d->target(&own, a[0], strtoull(a[1], NULL, 10), a[2], strcmp(a[3], "overwrite") == 0, &t, &e);
+    unsigned use = 0;
+    while (use < 3 && strcmp(uses[use], a[3]) != 0)
+        use++;
+    int rc = d->target(&own, a[0], strtoull(a[1], NULL, 10), a[2], (enum target_use)use, &t, &e);
     return rc < 0 ? rc : show(target_to_json(&t));
 }
 
@@ -342,6 +349,60 @@ static int target_arg(const char *text, struct restore_target *t)
     json_t *j = parse(text);
     int rc = target_from_json(t, j, &e);
     json_decref(j);
+    return rc;
+}
+
+struct pouring {
+    struct nbd_write w;
+    sem_t done;
+    int sys;
+};
+
+static void poured(struct nbd_write *w, int sys)
+{
+    struct pouring *p = w->arg;
+    p->sys = sys;
+    sem_post(&p->done);
+}
+
+static int pour_part(struct nbd_target *t, const uint8_t *buf, size_t len, uint64_t pos)
+{
+    struct pouring p = {.w = {.buf = buf, .len = len, .pos = pos, .done = poured, .arg = &p}};
+    sem_init(&p.done, 0, 0);
+    nbd_target_write(t, &p.w);
+    sem_wait(&p.done);
+    return p.sys ? err_set(&e, ERR_TARGET, p.sys, "cannot write at %llu", (unsigned long long)pos) : 0;
+}
+
+/* TARGET-JSON: writes standard input to what a mover would get, at the positions that it has. */
+static int v_pour(char **a)
+{
+    enum { PART = 300000 }; /* no multiple of anything */
+    static uint8_t buf[PART];
+    struct restore_target t;
+    struct nbd_target *to = NULL;
+    int fd = -1, rc = target_arg(a[0], &t);
+    if (rc == 0)
+        rc = d->target_open(&own, &t, &fd, &e);
+    if (rc == 0)
+        rc = nbd_target_open(&to, fd, t.path, t.size, NULL, &e);
+    size_t n;
+    uint64_t pos = 0, zero = 0, written; /* zero: bytes before `pos` that are to be zeros */
+    for (; rc == 0 && (n = fread(buf, 1, PART, stdin)) > 0; pos += n) {
+        if (zeros_only(buf, n)) {
+            zero += n;
+            continue;
+        }
+        rc = zero ? nbd_target_zero(to, pos - zero, zero, &written, &e) : 0;
+        if (rc == 0)
+            rc = pour_part(to, buf, n, pos);
+        zero = 0;
+    }
+    if (rc == 0 && zero)
+        rc = nbd_target_zero(to, pos - zero, zero, &written, &e);
+    if (rc == 0)
+        rc = nbd_target_flush(to, &e);
+    nbd_target_free(to);
     return rc;
 }
 
@@ -409,7 +470,7 @@ static const struct {
     {"unexpose", 1, v_unexpose},   {"cat", 1, v_cat},         {"extents", 1, v_extents}, {"exposures", 0, v_exposures},
     {"target", 4, v_target},       {"commit", 1, v_commit},   {"abort", 1, v_abort},     {"fill", 2, v_fill},
     {"pool", 0, v_pool},           {"choose", 2, v_choose},   {"changed", 2, v_changed}, {"allocated", 1, v_allocated},
-    {"group", 4, v_group}};
+    {"group", 4, v_group},         {"pour", 1, v_pour}};
 
 static void log_stderr(enum log_level lvl, const char *line, void *arg)
 {

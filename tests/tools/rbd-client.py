@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A client of `snapferry-rbd serve` that cannot be trusted, as a mover: rbd-client.py SEED SIZE PROGRAM ARGUMENT...
+"""A client of `snapferry-rbd serve` or `fill` that cannot be trusted, as a mover: rbd-client.py SEED SIZE PROGRAM
+ARGUMENT...
 
 Malformed options and requests must end the server or be refused, never kill it, and never bring more than was asked
 for. Prints what was wrong, at last "done".
@@ -14,6 +15,7 @@ import sys
 seed, size, command = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
 rng = random.Random(seed)
 OPT = 0x49484156454F5054
+writable = "fill" in command
 
 
 class Server:
@@ -63,6 +65,8 @@ class Server:
 
 def refused(server, *request):
     server.request(*request)
+    if request[0] == 1:
+        server.s.sendall(bytes(request[2]))
     kind, cookie, body = server.chunk()
     if kind != 0x8001 or cookie != 7:
         print("not refused:", request, kind)
@@ -73,7 +77,32 @@ server.go()
 server.request(0, 4096, 4096)
 if server.chunk()[0] != 1:
     print("a read is refused")
-refused(server, 1, 0, 0)  # WRITE, of nothing
+if writable:
+    data = rng.randbytes(5000)
+    server.request(1, 4097, 5000)
+    server.s.sendall(data)
+    if server.chunk()[0] != 0:
+        print("a write is refused")
+    server.request(0, 4096, 5002)
+    kind, _, body = server.chunk()
+    if body[9:5009] != data:
+        print("what was written is not read")
+    server.request(6, 4098, 4998)
+    server.chunk()
+    server.request(0, 4096, 5002)
+    if server.chunk()[2][9:5009] != data[:1] + bytes(4998) + data[-1:]:
+        print("what was zeroed is not, or more")
+    for pos, length in ((size, 1), (size - 1, 2), (1 << 63, 4096), ((1 << 64) - 1, 2)):
+        refused(server, 1, pos, length)
+        refused(server, 6, pos, length)
+    refused(server, 6, size - 1, 0xFFFFFFFF)
+    server.request(3, 0, 0)
+    if server.chunk()[0] != 0:
+        print("a flush is refused")
+else:
+    for kind in (1, 3, 6):
+        refused(server, kind, 0, 4096)
+    refused(server, 1, 0, 0)  # WRITE, of nothing
 for pos, length in ((size, 1), (size - 1, 2), (1 << 63, 4096), (0, 0), (0, (4 << 20) + 1), ((1 << 64) - 1, 2)):
     refused(server, 0, pos, length)
 refused(server, 7, 0, 0)
@@ -90,7 +119,7 @@ if kind != 5 or sum(x[0] for x in struct.iter_unpack(">II", body[4:])) != size:
     print("not all extents:", kind, len(body))
 if server.end() != 0:
     print("its end is no error")
-for case in range(40):
+for case in range(12 if writable else 40):
     server = Server()
     try:
         for _ in range(rng.randrange(6)):
@@ -102,9 +131,17 @@ for case in range(40):
             server.get(1)
         server.go()
         for _ in range(rng.randrange(20)):
-            server.request(rng.choice((0, 0, 3, 4, 7, 7)), rng.randrange(size * 2), rng.randrange(1 << 16),
-                           rng.randrange(1 << 16))
+            kind, length = rng.choice((0, 0, 3, 4, 7, 7) + (1, 6) * writable), rng.randrange(1 << 16)
+            server.request(kind, rng.randrange(size * 2), length, rng.randrange(1 << 16))
+            if kind == 1:
+                server.s.sendall(rng.randbytes(length))
             server.chunk()
+        if rng.random() < 0.3:
+            server.request(1, 0, rng.choice((4096, 0xFFFFFFFF)))  # and less than that, or too much
+            server.s.sendall(bytes(100))
+            server.s.shutdown(socket.SHUT_WR)
+            server.get(1)
+            print(case, "goes on after a write without its data")
         server.request(0, 0, 1, magic=rng.getrandbits(32))
         server.get(1)
         print(case, "goes on after a malformed request")

@@ -303,6 +303,12 @@ static void labels_of_names(void **state)
         {"/dev/sda", NULL},
         {"/dev/disk/by-id/x", NULL},
         {"/srv/vg0/new", NULL},
+        {"vms/new", "pool:vms"},
+        {"vms/lab/new", "pool:vms"},
+        {"vms/a b", NULL},
+        {"vms", NULL},
+        {"./vms/new", NULL},
+        {"nbd://host/x", NULL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char labels[VOLUME_LABELS_MAX];
@@ -312,11 +318,48 @@ static void labels_of_names(void **state)
     }
 }
 
+static void drivers_of_names(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *driver;
+        bool remote;
+    } cases[] = {
+        {"/srv/vm/a.img", "reflink", false}, {"nbd://host/x", "nbd", true}, {"nbd+unix:///x?socket=/s", "nbd", true},
+        {"vms/web1", "rbd", true},           {"vms/lab/db", "rbd", true},   {"./vms/web1", "reflink", false},
+        {"../web1", "reflink", false},       {"web1", "reflink", false},    {"a/b/c/d", "reflink", false},
+        {"vms/web1@x", "reflink", false},    {"vms/", "reflink", false},    {"", "reflink", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_string_equal(driver_of_target(cases[i].name, false), cases[i].driver);
+        assert_int_equal(driver_target_is_remote(cases[i].name), cases[i].remote);
+    }
+    assert_string_equal(driver_of_target("/dev/sda", true), "device");
+}
+
+/* Which of the options of a class a driver obeys. */
+static void options(void **state)
+{
+    (void)state;
+    struct driver_class c = {.name = "gold", .driver = "device"};
+    for (unsigned i = 0; driver_at(i); i++) {
+        const struct driver *d = driver_at(i);
+        const bool some = d == &driver_rbd || d == &driver_device || d == &driver_plugin;
+        assert_int_equal(d->takes_option != NULL, some);
+    }
+    assert_true(driver_rbd.takes_option(&c, "ceph-user") && driver_rbd.takes_option(&c, "ceph-config"));
+    assert_false(driver_rbd.takes_option(&c, "user"));
+    assert_false(driver_device.takes_option(&c, "ceph-user"));
+    c.overlay_hook = "/x";
+    assert_true(driver_device.takes_option(&c, "ceph-user") && driver_plugin.takes_option(&c, "x"));
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_registry),   cmocka_unit_test(test_alias),
-                                       cmocka_unit_test(test_choose),     cmocka_unit_test(test_same_pool),
-                                       cmocka_unit_test(test_documents),  cmocka_unit_test(test_exposures_documents),
-                                       cmocka_unit_test(test_device_ids), cmocka_unit_test(labels_of_names)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_registry),    cmocka_unit_test(test_alias),
+                                       cmocka_unit_test(test_choose),      cmocka_unit_test(test_same_pool),
+                                       cmocka_unit_test(test_documents),   cmocka_unit_test(test_exposures_documents),
+                                       cmocka_unit_test(test_device_ids),  cmocka_unit_test(labels_of_names),
+                                       cmocka_unit_test(drivers_of_names), cmocka_unit_test(options)};
     return cmocka_run_group_tests_name("drivers", tests, NULL, NULL);
 }

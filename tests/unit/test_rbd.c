@@ -215,10 +215,66 @@ static void changed(void **state)
     unlink(path);
 }
 
+/* ---- restore targets ---- */
+
+static void with_target(struct rbd_report *ret, const char *what, const char *edit)
+{
+    static const char text[] = "{\"version\":1,\"node\":\"n1\",\"cluster\":\"" FSID "\",\"alias\":\"" ALIAS
+                               "\",\"final\":\"vms/x\",\"size\":4096,\"created_ns\":7,\"in_place\":true,\"pool_id\":2,"
+                               "\"image\":\"10ab\",\"snap\":5}";
+    char edited[1024], meta[4096];
+    const char *at = strstr(text, what);
+    assert_non_null(at);
+    snprintf(edited, sizeof edited, "%.*s%s%s", (int)(at - text), text, edit, at + strlen(what));
+    json_t *j = json_string(edited);
+    CLEANUP_FREE char *quoted = json_dumps(j, JSON_ENCODE_ANY);
+    json_decref(j);
+    snprintf(meta, sizeof meta, "\"snapferry.restore." ALIAS "\": %s", quoted);
+    read_report(ret, "", meta);
+}
+
+static void targets(void **state)
+{
+    (void)state;
+    struct rbd_report r;
+    struct rbd_target_tag t;
+    struct driver_class other = gold;
+    struct volume v;
+    with_target(&r, "\"version\":1", "\"version\":1");
+    assert_int_equal(rbd_target_tag_read(&gold, &r, &r.image[0], ALIAS, &t), 0);
+    assert_string_equal(t.final, "vms/x");
+    assert_true(t.size == 4096 && t.created_ns == 7 && t.in_place && !t.committed);
+    other.node = "n2";
+    assert_true(rbd_target_tag_read(&other, &r, &r.image[0], ALIAS, &t) < 0);
+    rbd_describe(&r, &r.image[0], &v);
+    assert_string_equal(v.labels, "pool:vms"); /* it is no label */
+    rbd_report_free(&r);
+    with_target(&r, "\"snap\":5", "\"committed\":true");
+    assert_int_equal(rbd_target_tag_read(&gold, &r, &r.image[0], ALIAS, &t), 0);
+    assert_true(t.committed);
+    rbd_report_free(&r);
+    /* Of another image, pool, cluster, version, alias; incomplete. */
+    static const char *const changes[][2] = {{"\"10ab\"", "\"10ac\""},
+                                             {"\"pool_id\":2", "\"pool_id\":3"},
+                                             {FSID, "99999999-2222-4333-8444-555555555555"},
+                                             {"\"version\":1", "\"version\":2"},
+                                             {ALIAS, "bbbbbbbb-bbbb-4ccc-8ddd-eeeeeeeeeeee"},
+                                             {"\"size\":4096,", ""},
+                                             {"\"in_place\":true,", ""},
+                                             {"{", "["}};
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+        with_target(&r, changes[i][0], changes[i][1]);
+        assert_true(rbd_target_tag_read(&gold, &r, &r.image[0], ALIAS, &t) < 0);
+        rbd_report_free(&r);
+    }
+    assert_true(rbd_is_staged("snapferry-" ALIAS));
+    assert_false(rbd_is_staged("snapferry-x") || rbd_is_staged("web1") || rbd_is_staged("snapferry-" ALIAS "x"));
+}
+
 int main(void)
 {
     setenv("SNAPFERRY_NO_SYSTEMD", "1", 1);
     const struct CMUnitTest all[] = {cmocka_unit_test(names), cmocka_unit_test(patterns), cmocka_unit_test(reports),
-                                     cmocka_unit_test(tags), cmocka_unit_test(changed)};
+                                     cmocka_unit_test(tags),  cmocka_unit_test(changed),  cmocka_unit_test(targets)};
     return cmocka_run_group_tests(all, NULL, NULL);
 }
