@@ -231,6 +231,22 @@ rbd snap limit clear vms/web2
 rbd snap rm --no-progress vms/web2@theirs
 for one in $(call list | jq -r @base64); do call remove "$(base64 -d <<<"$one")" >/dev/null; done
 
+# ---- why a group is not at one instant: what `rbd group snap` makes is no snapshot as ours ----
+rbd group create vms/pair
+rbd group image add vms/pair vms/web1
+rbd group image add vms/pair vms/web2
+rbd group snap create vms/pair@now
+of_group=$(rbd snap ls --all vms/web1 --format json | jq -r '.[].name | select(startswith(".group"))')
+check "a group snapshot is in its images" test -n "$of_group"
+expect "it cannot be removed for one of them" 2 -- rbd snap rm --no-progress "vms/web1@$of_group"
+expect "nor can changes since it be listed" 2 -- rbd diff --from-snap "$of_group" vms/web1
+rbd group create vms/other
+expect "an image is in one group only" 17 -- rbd group image add vms/other vms/web1
+same "it is no hindrance to a native snapshot" "$(call remove "$(call snapshot vms/web1 "$(uuid)")")" removed
+rbd group rm vms/other
+rbd group rm vms/pair
+same "and goes with its group" "$(rbd snap ls --all vms/web1 | grep -c '\.group')" 0
+
 # ---- a kill at each step ----
 left=""
 for point in tagged snapped; do
