@@ -4,13 +4,18 @@
  *
  * driver_suite --driver D --match PATTERN --volume NAME [--name CLASS] [--target T] [--node N] [--accept]
  *              [--hook PROGRAM] [--plugin PROGRAM] [--plugin-user USER] [--dir DIR] [--near DIR] [--far DIR] [--tiny
- * DIR] NAME is an existing volume that may be written to, of at least 4 MiB. DIR: files made there are volumes of the
+ *              DIR] [--option KEY=VALUE]... [--write PROGRAM] [--absent NAME]
+ *
+ * NAME is an existing volume that may be written to, of at least 4 MiB. DIR: files made there are volumes of the
  * class (files come and go: more is tested). --near: a directory that is the target of a class of the same driver in
- * the same pool; --far: one of driver reflink on another file system; --tiny: the same with little room. What a driver
- * says that it cannot do is skipped by name; what it says it can do must work.
+ * the same pool; --far: one of driver reflink on another file system; --tiny: the same with little room. --write: for
+ * volumes that are no files: PROGRAM NAME POSITION writes its standard input into one. --absent: a name that no volume
+ * has. What a driver says that it cannot do is skipped by name; what it says it can do must work.
  */
 #include "base/cleanup.h"
 #include "io/native/driver.h"
+#include "io/native/rbd.h"
+#include "io/source.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -36,6 +41,8 @@ static const char *name, *dir;
 static unsigned can;
 static bool logical; /* volumes of LVM or ZFS: a snapshot's node is there only while it is exposed */
 static bool zfs;
+static const char *writer; /* NULL: volumes are files or devices */
+static const char *absent;
 static bool plugin; /* names, modes and classes of errors are its own business */
 static int number, failures;
 static struct err e;
@@ -86,14 +93,41 @@ static void fill(uint8_t *buf, size_t len, uint64_t seed)
     }
 }
 
+static bool write_by_program(const char *path, uint64_t pos, const uint8_t *buf, size_t len)
+{
+    char cmd[VOLUME_NAME_MAX];
+    snprintf(cmd, sizeof cmd, "'%s' '%.1000s' %" PRIu64, writer, path, pos);
+    FILE *f = popen(cmd, "we");
+    const bool good = f && fwrite(buf, 1, len, f) == len;
+    return f && pclose(f) == 0 && good;
+}
+
 static bool write_pattern(const char *path, uint64_t pos, size_t len, uint64_t seed)
 {
     CLEANUP_FREE uint8_t *buf = malloc(len);
+    if (writer && buf) {
+        fill(buf, len, seed);
+        return write_by_program(path, pos, buf, len);
+    }
     CLEANUP_CLOSE int fd = open(path, O_WRONLY | O_CLOEXEC);
     if (!buf || fd < 0)
         return false;
     fill(buf, len, seed);
     return pwrite(fd, buf, len, (off_t)pos) == (ssize_t)len && fsync(fd) == 0;
+}
+
+/* A socket is a server of NBD, to be asked once. */
+static bool served(int fd, const char *path, void *buf, uint64_t pos, size_t len)
+{
+    struct source *s = NULL;
+    CLEANUP_FREE uint8_t *into = aligned_alloc(4096, len + SOURCE_READ_EXTRA);
+    const uint8_t *p = NULL;
+    bool good = into && source_from_fd(&s, fcntl(fd, F_DUPFD_CLOEXEC, 3), path, "driver-suite", &e) == 0 &&
+                source_read(s, pos, len, into, &p, &e) == 0;
+    if (good)
+        memcpy(buf, p, len);
+    source_free(s);
+    return good;
 }
 
 static bool has_pattern(int fd, uint64_t pos, size_t len, uint64_t seed)
@@ -267,8 +301,8 @@ static void test_volumes(void)
     json_t *j = volume_to_json(&v);
     ok(j && volume_from_json(&back, j, &e) == 0 && memcmp(&back, &v, sizeof v) == 0, "as a document and back");
     json_decref(j);
-    refused(d->resolve(&own, path_in(dir ? dir : "/dev", "no-such-volume.img"), &v, &e), ERR_NOT_FOUND,
-            "a volume that is not there");
+    refused(d->resolve(&own, absent ? absent : path_in(dir ? dir : "/dev", "no-such-volume.img"), &v, &e),
+            ERR_NOT_FOUND, "a volume that is not there");
     refused(d->resolve(&own, "relative.img", &v, &e), ERR_USAGE, "a name that is no path");
     refused(d->resolve(&own, dir ? dir : "/dev", &v, &e), ERR_USAGE, "a directory is no volume");
 }
@@ -285,6 +319,14 @@ static void check_read_only(const struct driver_class *c, const struct exposure 
     struct stat st;
     if (!ok(open_it(c, x, &fd) == 0, "open the %s", expose_mechanism_name(x->mechanism)))
         return;
+    if (fstat(fd, &st) == 0 && S_ISSOCK(st.st_mode)) {
+        CLEANUP_FREE uint8_t *want = malloc(4 * MIB), *got = malloc(4 * MIB);
+        if (want)
+            fill(want, 4 * MIB, seed);
+        ok(want && got && served(fd, x->path, got, 0, 4 * MIB) && memcmp(want, got, 4 * MIB) == 0,
+           "what is served is what the volume held");
+        return;
+    }
     ok(has_pattern(fd, 0, 4 * MIB, seed), "it holds what the volume held");
     ok(pwrite(fd, "x", 1, 0) < 0 && errno == EBADF, "a write through the descriptor fails (PVC-07)");
     ok((fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDONLY && fstat(fd, &st) == 0, "the descriptor is read-only");
@@ -398,7 +440,8 @@ static void test_foreign(void)
         ok(gone, "is none of ours to remove");
     else
         refused(rc, ERR_PERMISSION, "is not removed by us");
-    ok((logical || exists(other.handle)) && d->find(&theirs, &v, other.tag.alias, "", &now, &e) == 0, "and stays");
+    ok((logical || writer || exists(other.handle)) && d->find(&theirs, &v, other.tag.alias, "", &now, &e) == 0,
+       "and stays");
     ok(d->remove(&theirs, &other, &gone, &e) == 0 && !gone, "its node removes it");
     if (!dir) {
         drop(&n);
@@ -816,15 +859,30 @@ static struct driver_class other_class(const char *class_name, const char *drive
 int main(int argc, char **argv)
 {
     static const struct option options[] = {
-        {"driver", 1, NULL, 'd'},      {"name", 1, NULL, 'n'},   {"match", 1, NULL, 'm'}, {"target", 1, NULL, 't'},
-        {"node", 1, NULL, 'N'},        {"accept", 0, NULL, 'a'}, {"hook", 1, NULL, 'h'},  {"plugin", 1, NULL, 'p'},
-        {"plugin-user", 1, NULL, 'u'}, {"volume", 1, NULL, 'v'}, {"dir", 1, NULL, 'D'},   {"near", 1, NULL, '1'},
-        {"far", 1, NULL, '2'},         {"tiny", 1, NULL, '3'},   {NULL, 0, NULL, 0}};
+        {"driver", 1, NULL, 'd'},      {"name", 1, NULL, 'n'},   {"match", 1, NULL, 'm'},  {"target", 1, NULL, 't'},
+        {"node", 1, NULL, 'N'},        {"accept", 0, NULL, 'a'}, {"hook", 1, NULL, 'h'},   {"plugin", 1, NULL, 'p'},
+        {"plugin-user", 1, NULL, 'u'}, {"volume", 1, NULL, 'v'}, {"dir", 1, NULL, 'D'},    {"near", 1, NULL, '1'},
+        {"far", 1, NULL, '2'},         {"tiny", 1, NULL, '3'},   {"option", 1, NULL, 'o'}, {"write", 1, NULL, 'w'},
+        {"absent", 1, NULL, 'A'},      {NULL, 0, NULL, 0}};
     int o, matches = 0;
+    char *value;
     while ((o = getopt_long(argc, argv, "", options, NULL)) != -1) {
         switch (o) {
         case 'd':
             own.driver = optarg;
+            break;
+        case 'o':
+            if (!own.options)
+                own.options = json_object();
+            if ((value = strchr(optarg, '=')))
+                *value++ = '\0';
+            json_object_set_new(own.options, optarg, json_string(value ? value : ""));
+            break;
+        case 'w':
+            writer = optarg;
+            break;
+        case 'A':
+            absent = optarg;
             break;
         case 'n':
             own.name = optarg;
@@ -870,6 +928,8 @@ int main(int argc, char **argv)
         }
     }
     own.match = match;
+    if (getenv("SNAPFERRY_RBD"))
+        rbd_program_test(getenv("SNAPFERRY_RBD"));
     plugin = strncmp(own.driver, "plugin:", 7) == 0;
     zfs = strcmp(own.driver, "zfs") == 0;
     logical = zfs || strncmp(own.driver, "lvm", 3) == 0;

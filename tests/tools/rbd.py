@@ -4,6 +4,7 @@
 
 rbd.py CONFIG pools NAME...                      makes pools
 rbd.py CONFIG io POOL/IMAGE w:START:LENGTH...    writes random bytes; d: discards
+rbd.py CONFIG put POOL/IMAGE START               writes the standard input
 rbd.py CONFIG hold POOL/IMAGE FILE               writes a block each 10 ms as one client, as a virtual machine does, with
                                                  a number in it; appends the last number that is stored to FILE
 """
@@ -46,6 +47,10 @@ if verb == "io":
             must(rbd.rbd_write(image, start, length, os.urandom(length)))
         else:
             must(rbd.rbd_discard(image, start, length))
+    must(rbd.rbd_flush(image))
+elif verb == "put":
+    data = sys.stdin.buffer.read()
+    must(rbd.rbd_write(image, int(words[1]), len(data), data))
     must(rbd.rbd_flush(image))
 else:
     number = 0
