@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
 # One suite over every driver of native snapshots, each on the real thing: XFS, btrfs, a loop device; overlays by the
-# example hook; images of Ceph. (RS-11, RS-12, RS-13, RS-20, RS-21, RS-22, RS-26, PVC-05, PVC-06, PVC-07, PVC-10, PVC-21,
-# PVC-24, CF-27)
+# example hook; images of Ceph. (RS-11, RS-12, RS-13, RS-20, RS-21, RS-22, RS-26, PVC-05, PVC-06, PVC-07, PVC-10,
+# PVC-21, PVC-24, CF-27)
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../ceph-lib.sh"
 is_root || { skip "drivers on real file systems" "needs root for mounts and loop devices"; finish; }
@@ -94,17 +94,18 @@ truncate -s 8M "$WORK/raw"
 dev=$(loop_device "$WORK/raw"); at_exit "losetup -d $dev"
 suite device "$TOOLS/driver_suite" --driver device --match "$dev" --volume "$dev" --far "$WORK/far" --tiny "$WORK/tiny"
 
-# Images of Ceph are no files: written by a program, read from a server. What is restored into: tests/e2e/rbd-restore.sh.
+# Images of Ceph are no files: written by a program, read from a server. Restores to them: tests/e2e/rbd-restore.sh.
 cd "$(dirname "$0")/../.." || exit 1
 if rbd_cluster vms; then
     rbd create -s 8M vms/disk
-    printf '#!/bin/sh\nLD_LIBRARY_PATH=%s exec /usr/bin/python3 %s %s put "$@"\n' "$CEPH_LIBS" "$PWD/tests/tools/rbd.py" \
-        "$ceph_dir/ceph.conf" >"$WORK/put"
+    printf '#!/bin/sh\nLD_LIBRARY_PATH=%s exec /usr/bin/python3 %s %s put "$@"\n' "$CEPH_LIBS" \
+        "$PWD/tests/tools/rbd.py" "$ceph_dir/ceph.conf" >"$WORK/put"
     chmod +x "$WORK/put"
     SNAPFERRY_NO_SYSTEMD=1 suite rbd "$TOOLS/driver_suite" --driver rbd --match 'vms/*' --volume vms/disk \
         --option "ceph-config=$ceph_dir/ceph.conf" --option ceph-user=snapferry --write "$WORK/put" \
         --absent vms/nosuch
-    same "rbd: nothing is left in the image" "$(rbd snap ls --all vms/disk)$(rbd image-meta ls vms/disk --format json)" ""
+    same "rbd: nothing is left in the image" \
+        "$(rbd snap ls --all vms/disk)$(rbd image-meta ls vms/disk --format json)" ""
 else
     skip "images of Ceph" "its programs could not be fetched (tests/deps.sh)"
 fi
