@@ -52,7 +52,7 @@ struct answer_daemon {
     const char *news; /* of opening the records, "" none */
     int pid;
     int64_t started_ns;
-    bool degraded, recovered;
+    bool degraded, detached, recovered;
     bool looked; /* every storage class was looked at under this configuration */
     unsigned stuck, orphans;
     json_t *steps;       /* running ones, owned; NULL: not asked for */

@@ -55,6 +55,8 @@ static unsigned count_problems(const struct answer_facts *f, const struct headli
     unsigned n = 0;
     if (d && d->degraded && !n++)
         snprintf(first, cap, "the records cannot be written");
+    if (d && d->detached && !n++)
+        snprintf(first, cap, "the file of the records was removed or replaced");
     if (!f->config.ok && !n++)
         snprintf(first, cap, "the last reload was refused: %.300s", f->config.error);
     for (unsigned i = 0; i < f->n_repositories; i++) {

@@ -64,6 +64,13 @@ void add_general_problems(const struct answer_facts *f, json_t *list)
             "free space in the state directory; nothing new is started until then. Where a repository is on the same "
             "file system: `snapferry --config-dir DIR -r NAME maintenance --full` needs no records",
             "the records in %s cannot be written", d->state_dir);
+    if (d && d->detached)
+        add_problem(list, "error",
+                    "`systemctl restart snapferryd`: backups, volumes and native snapshots are found again in the "
+                    "repositories and on the storage",
+                    "the file of the records in %s was removed or replaced while the daemon runs: what it records is "
+                    "lost when it ends",
+                    d->state_dir);
     if (d && !f->config.ok)
         add_problem(list, "error", "`snapferry check-config` lists the errors; the old configuration stays in force",
                     "the last reload was refused: %s", f->config.error);

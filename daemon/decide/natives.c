@@ -119,14 +119,19 @@ void natives_note_checked(struct decide *d, const struct operation *check)
 static json_t *expected(struct decide *d, const char *alias)
 {
     CLEANUP(native_row_clear) struct native_row n;
+    CLEANUP(operation_clear) struct operation op;
+    char source[SOURCE_TEXT];
     json_t *x = json_object();
     native_row_init(&n);
+    operation_init(&op);
     if (native_row_read(d, alias, &n) < 0)
         return x;
     if (n.source[0]) {
         jset_str(x, "source", n.source);
-    } else if (n.klass->node[0]) {
-        char source[700];
+    } else if (n.operation[0] && operation_read(d, n.operation, &op) == 0 && op.result.as[0]) {
+        operation_source(&op, source);
+        jset_str(x, "source", source);
+    } else if (!n.adopted && n.klass->node[0]) { /* of an earlier version, which named sources so */
         snprintf(source, sizeof source, "snapferry@%s:/%s", n.klass->node, n.volume_id);
         jset_str(x, "source", source);
     }

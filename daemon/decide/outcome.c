@@ -25,7 +25,10 @@ void operation_source(const struct operation *op, char out[SOURCE_TEXT])
 {
     char own[300];
     const char *as = op->result.as;
-    snprintf(own, sizeof own, "snapferry@%s:/", op->own->node);
+    if (op->rebuilt && !op->own->node[0]) /* made again from what the repository has of this node */
+        snprintf(own, sizeof own, "snapferry@");
+    else
+        snprintf(own, sizeof own, "snapferry@%s:/", op->own->node);
     if (!strncmp(as, own, strlen(own)) && strlen(as) < SOURCE_TEXT)
         snprintf(out, SOURCE_TEXT, "%s", as);
     else

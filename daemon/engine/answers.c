@@ -153,6 +153,7 @@ static void gather_facts(struct engine *g, enum facts_wanted wanted, struct answ
                                     .pid = (int)getpid(),
                                     .started_ns = g->started_ns,
                                     .degraded = records_degraded(g->records),
+                                    .detached = records_detached(g->records),
                                     .recovered = g->news.recovered,
                                     .looked = volumes_looked(g),
                                     .stuck = steps_stuck(g->steps),

@@ -131,6 +131,11 @@ static void scan_one(struct scan *x, const struct scanned_snapshot *t)
         n.failed = false;
         str_set(&n.snapshot, t->id);
         str_set(&n.operation, op.id);
+        if (op.result.as[0]) {
+            char source[SOURCE_TEXT];
+            operation_source(&op, source);
+            str_set(&n.source, source);
+        }
         native_row_write(&g->d, &n);
     }
 }

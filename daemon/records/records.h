@@ -261,6 +261,9 @@ const char *records_bound_text(double bound, char out[32]);
 /* Write failures so far (metric, MS-21), and whether the last write failed: the daemon is degraded then. */
 uint64_t records_write_errors(const struct records *r);
 bool records_degraded(const struct records *r);
+/* Whether the database file was removed, renamed or replaced by another program since it was opened: what is written
+ * is lost when it is closed. Of the thread that uses the records. */
+bool records_detached(struct records *r);
 /* How often the database was replaced after damage met while running (when it rises: sweep). */
 unsigned records_recoveries(const struct records *r);
 

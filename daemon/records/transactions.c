@@ -145,3 +145,10 @@ bool records_degraded(const struct records *r)
 {
     return r->noted.degraded;
 }
+
+bool records_detached(struct records *r)
+{
+    int moved = 0;
+    return r->reader.db && sqlite3_file_control(r->reader.db, "main", SQLITE_FCNTL_HAS_MOVED, &moved) == SQLITE_OK &&
+           moved;
+}

@@ -224,6 +224,34 @@ rm -f "$file"
 no_record() { [ -z "$(sql "SELECT id FROM natives WHERE id = '$alias'")" ]; }
 forgotten() { ask scan --wait --quiet; ask native prune --quiet 2>/dev/null; no_record; }
 check "without its file it is" until_true 15 forgotten
+# The records are lost: what is found again counts as before, and goes when its place is needed.
+image "$WORK/xfs/lost.img" 2 7
+config_add lost "[volume \"$WORK/xfs/lost.img\"]
+snapshots-to-retain = 2"
+ask reload --wait --quiet
+for i in 1 2; do echo "$i" | dd of="$WORK/xfs/lost.img" bs=1 conv=notrunc status=none; backup lost >/dev/null; done
+settle
+before=$(natives_of "$WORK/xfs/lost.img" | sort)
+rm -f "$STATE"/records.db*
+problems() { askj status | jq -r '.problems[].text'; }
+check "records that are removed while the daemon runs are a problem" until_true 10 eval \
+    'problems | grep -q "was removed or replaced while the daemon runs"'
+daemon_kill
+starts "it starts without records"
+found() { [ "$(natives_of "$WORK/xfs/lost.img" | sort)" = "$before" ] && settled; }
+until_true 30 found
+same "the native snapshots are found again" "$(natives_of "$WORK/xfs/lost.img" | sort)" "$before"
+listed() { [ "$(askj backups --all | jq "[.backups[] | select(.volumes == [\"$WORK/xfs/lost.img\"])] | length")" -ge 2 ]; }
+until_true 30 listed
+for i in 3 4 5; do
+    echo "$i" | dd of="$WORK/xfs/lost.img" bs=1 conv=notrunc status=none
+    backup lost >/dev/null
+    settle
+done
+until_true 20 has lost 2
+same "those of before go as any other" "$(natives_of "$WORK/xfs/lost.img" | grep -cxF "$before") $(count lost)" "0 2"
+same "nothing is called damaged for it" "$(problems | grep -c 'damaged or not what was backed up')" 0
+
 clean "nothing is left behind" 8 "$WORK/xfs"
 explain_failure
 finish
