@@ -241,7 +241,9 @@ starts "it starts without records"
 found() { [ "$(natives_of "$WORK/xfs/lost.img" | sort)" = "$before" ] && settled; }
 until_true 30 found
 same "the native snapshots are found again" "$(natives_of "$WORK/xfs/lost.img" | sort)" "$before"
-listed() { [ "$(askj backups --all | jq "[.backups[] | select(.volumes == [\"$WORK/xfs/lost.img\"])] | length")" -ge 2 ]; }
+listed() {
+    [ "$(askj backups --all | jq "[.backups[] | select(.volumes == [\"$WORK/xfs/lost.img\"])] | length")" -ge 2 ]
+}
 until_true 30 listed
 for i in 3 4 5; do
     echo "$i" | dd of="$WORK/xfs/lost.img" bs=1 conv=notrunc status=none
