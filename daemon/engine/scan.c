@@ -270,6 +270,8 @@ static void scan_finish(struct scan *s, const struct err *e)
     if (n->elsewhere)
         log_warning("repository \"%s\": another machine has recorded %u backups as node %s lately", s->repository,
                     n->elsewhere, s->node);
+    if (n->added && !s->foreign && !s->engine->stopping)
+        volumes_look_again(s->engine); /* which of them are still there */
     if (s->done)
         s->done(n->added, e->cls ? e : NULL, s->arg);
     else if (s->reply)
