@@ -137,10 +137,20 @@ static bool same_mount(const struct mount_row *m, void *arg)
     return m->id == p->id && m->dev == p->fs;
 }
 
-/* By the mount: subvolumes of btrfs have device numbers of their own. */
+/* By the mount: subvolumes of btrfs have device numbers of their own. What does not exist yet, as the directory of a
+ * repository that is being created, will be where the nearest directory above it is. */
 static bool is_on(dev_t fs, const char *path)
 {
-    struct place p = {mount_id(AT_FDCWD, path), fs};
+    char at[PATH_MAX];
+    struct place p = {-1, fs};
+    if (snprintf(at, sizeof at, "%s", path) >= (int)sizeof at)
+        return false;
+    while ((p.id = mount_id(AT_FDCWD, at)) < 0 && errno == ENOENT) {
+        char *slash = strrchr(at, '/');
+        if (!slash || !at[1])
+            return false;
+        slash[slash == at] = '\0';
+    }
     return p.id >= 0 && mounts_each("/proc/self/mountinfo", same_mount, &p);
 }
 

@@ -184,6 +184,10 @@ static void never_frozen(void **state)
     f = freeze_devices(paths, 2, repositories);
     frozen_thaw(f);
     assert_null(f);
+    snprintf(lists, sizeof lists, "%s/m0/repository/that/will/be", dir);
+    f = freeze_devices(paths, 2, repositories);
+    frozen_thaw(f);
+    assert_null(f);
     assert_true(touched(0));
     end();
 }
