@@ -5,7 +5,7 @@
 # two pools are taken one after the other; mounted file systems are frozen meanwhile. (CF-47, RS-12, RS-20, RS-21, E-04)
 VM_VARIANT=zfs
 VM_DISKS="pool:700M pond:200M"
-VM_TIMEOUT=3500
+: "${VM_TIMEOUT:=3500}"
 . "$(dirname "$0")/lib.sh"
 . tests/vm/lvm-lib.sh
 DRIVER=zfs
@@ -177,7 +177,7 @@ setup 'slots = 2' 'changed-blocks = auto' 'retries = 0' 'snapshot-timeout = 15mi
 group_of() { # CONSISTENCY VOLUME...
     local v consistency=$1
     shift
-    printf '%s\n' '[storage-class "zvols"]' 'driver = zfs' 'target = tank' \
+    printf '%s\n' '[storage-class "zvols"]' 'driver = zfs' 'target = tank' 'repository = main' \
         'match = dataset:tank/vm/* dataset:tank/fs/* dataset:pond/*'
     for v; do
         printf '[volume "%s"]\nname = %s\n' "$(basename "$v")" "$v"
