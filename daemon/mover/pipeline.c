@@ -365,8 +365,8 @@ static int zeros_keep(struct pipeline *p, uint64_t end, struct err *e)
 }
 
 /*
- * The view ends with the reader's range, or there is none at `front`. If there is no cut in it: reads the longest chunk
- * from there. 1, with the view; 0: the memory for it is still in use; negative: an error.
+ * The view ends with the reader's range, or there is none at `front`. If there is no cut in it: reads on from there, up
+ * to the longest chunk. 1, with the view; 0: the memory for it is still in use; negative: an error.
  */
 static int view_extend(struct pipeline *p, size_t want, struct view *v, struct err *e)
 {
@@ -381,12 +381,17 @@ static int view_extend(struct pipeline *p, size_t want, struct view *v, struct e
         p->apart = aligned_alloc(4096, s->max + SOURCE_READ_EXTRA);
     if (!p->apart)
         return err_nomem(e);
-    int rc = source_read(p->s.source, p->front, want, p->apart, &v->data, e);
-    if (rc < 0)
-        return rc;
-    v->avail = want;
-    p->stats.extra_bytes += want;
-    return 1;
+    /* Where data ends in zeros, the cut is right behind it, or at the shortest length. */
+    size_t len = (v->avail < s->min ? s->min : v->avail) + ((size_t)64 << 10);
+    for (;; len *= 2) {
+        v->avail = len < want ? len : want;
+        int rc = source_read(p->s.source, p->front, v->avail, p->apart, &v->data, e);
+        if (rc < 0)
+            return rc;
+        p->stats.extra_bytes += v->avail;
+        if (v->avail == want || splitter_cut(s, v->data, v->avail, 0) > 0)
+            return 1;
+    }
 }
 
 /* Finds the chunk (or the run of zero chunks) at `front` and appends it to the line. */
