@@ -289,7 +289,13 @@ test-avx512: $(addprefix $(BUILD)/tests/unit/test_,kernels kernel)
 .PHONY: test-vm
 FROM ?= deb
 test-vm: T ?= $(sort $(wildcard tests/vm/[0-9]*.sh))
-test-vm:
+test-vm: vm-stage
+	@BUILD=$(BUILD) REPORT=$(REPORT) JOBS=1 AGAIN=0 TEST_TIMEOUT=$$(($(or $(VM_TIMEOUT),3600) + 600)) \
+	    tests/run.sh $(T)
+
+# What the machine gets: the image that it boots, the product, tools of the tests.
+.PHONY: vm-stage
+vm-stage:
 	@tests/deps.sh
 	@tests/vm/image.sh >/dev/null
 	@rm -rf $(BUILD)/vm && mkdir -p $(BUILD)/vm/tools
@@ -298,7 +304,6 @@ test-vm:
 	+@if [ "$(FROM)" = install ]; then \
 	    $(MAKE) --no-print-directory -s $(PARALLEL) install PREFIX=/usr DESTDIR=$(BUILD_ABS)/vm/root; \
 	else $(MAKE) --no-print-directory -s deb && cp $(BUILD)/deb/snapferry_*.deb $(BUILD)/vm/; fi
-	@BUILD=$(BUILD) REPORT=$(REPORT) JOBS=1 AGAIN=0 TEST_TIMEOUT=3600 tests/run.sh $(T)
 
 # The scripts again with every kernel scalar, as on a CPU without vectors. T="tests/e2e/restore.sh": only some.
 KERNELS := BUZHASH RABINKARP BLAKE2B BLAKE2S BLAKE3 AESGCM SHA256
@@ -385,6 +390,12 @@ demo-s3:
 	+@$(MAKE) --no-print-directory -s $(PARALLEL) all
 	@SNAPFERRY=$(BUILD)/snapferry tests/demo-s3.sh
 
+# LVM thin on a stock Debian, in a virtual machine; always from the package.
+.PHONY: demo-vm
+demo-vm: override FROM = deb
+demo-vm: vm-stage
+	@BUILD=$(BUILD) tests/demo-vm.sh
+
 # Man pages are written in POD.
 MAN := $(patsubst docs/man/%.pod,$(BUILD)/man/%,$(wildcard docs/man/*.pod))
 .PHONY: man
@@ -449,6 +460,7 @@ Build
   make clean              removes the output
   make demo               installs what is needed, builds, and shows the main job on a real block device
   make demo-s3            likewise: two nodes and one bucket, a node lost and rebuilt, maintenance; SIZE=64 (MiB)
+  make demo-vm            likewise: the package in a virtual machine, a job over LVM thin volumes, restores, pruning
 
 Test
   make check              the short tests, in two minutes: unit tests, fuzz replays, golden output of the command, one
@@ -460,7 +472,7 @@ Test
   make test-seconds       keeps in tests/seconds.txt how long each test took, for the order of the next runs
   make test-interop       both directions against stock Kopia: KOPIA=/path/to/kopia
   make test-vm            the installed package in virtual machines: limits, reboots, watchdog, full disk, stuck devices
-                          T="tests/vm/02-reboot.sh" (some), FROM=install (not the packages)
+                          T="tests/vm/02-reboot.sh" (some), FROM=install (not the packages), VM_TIMEOUT=3600 (seconds)
   make test-package       the packages installed, used, upgraded and purged in a fresh Debian 12
   make test-scalar        the scripts with all kernels scalar, as on a CPU without vectors; T="..." (some)
   make test-avx512        the AVX-512 kernels on an emulated CPU (Bochs)

@@ -3,7 +3,7 @@
 # The machine goes down in mid-backup, in order and without: after the boot the same operation goes on from the same
 # native snapshot and completes, and nothing is left over (E-03, MS-36, MS-50).
 VM_DISKS="data:500M repo:600M"
-VM_TIMEOUT=1800
+: "${VM_TIMEOUT:=1800}"
 . "$(dirname "$0")/lib.sh"
 native_of() { doc "$O" | jq -r '.native // .details.native // .details.native_doc.alias // empty'; }
 

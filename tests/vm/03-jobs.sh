@@ -3,7 +3,7 @@
 # The daemon runs its jobs, also when the clock is set over their times. A run that was missed, because the daemon or
 # the machine was off, is caught up once (CF-45).
 VM_DISKS="data:400M"
-VM_TIMEOUT=1200
+: "${VM_TIMEOUT:=1200}"
 . "$(dirname "$0")/lib.sh"
 next_run() { date -d "@$(askj jobs | jq -r '.jobs[0].next' | cut -c1-10)" "+%F %T"; }
 runs() { sql "SELECT count(*) FROM backups WHERE id LIKE 'nightly-%'"; }

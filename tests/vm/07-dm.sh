@@ -3,7 +3,7 @@
 # Devices with faults, by device-mapper: a range that cannot be read, and a device that answers nothing at all, while
 # the daemon must answer everybody (E-02, AO-28).
 VM_DISKS="raw:64M"
-VM_TIMEOUT=1500
+: "${VM_TIMEOUT:=1500}"
 . "$(dirname "$0")/lib.sh"
 raw=$(realpath "$(dev raw)")
 random_file /srv/raw.orig $((24 * MIB)) 1

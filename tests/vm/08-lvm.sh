@@ -3,7 +3,7 @@
 # What people have on servers: images on XFS and raw volumes, both on LVM, an intermediate on another file system, the
 # whole under the installed, sandboxed service, there and back.
 VM_DISKS="pv:700M scratch:200M"
-VM_TIMEOUT=1200
+: "${VM_TIMEOUT:=1200}"
 . "$(dirname "$0")/lib.sh"
 pv=$(realpath "$(dev pv)")
 pvcreate -q "$pv" >/dev/null && vgcreate -q vg0 "$pv" >/dev/null && lvcreate -q -y -n images -L 400M vg0 >/dev/null &&

@@ -4,7 +4,7 @@
 # trouble; then the installed service: mounted volumes, groups, retention, restores. (CF-27, RS-11, RS-12, RS-20, RS-22,
 # RS-30, PVC-02, PVC-21)
 VM_DISKS="pv:1300M far:300M"
-VM_TIMEOUT=3000
+: "${VM_TIMEOUT:=3000}"
 . "$(dirname "$0")/lib.sh"
 . tests/vm/lvm-lib.sh
 DRIVER=lvm-thin

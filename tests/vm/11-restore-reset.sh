@@ -4,7 +4,7 @@
 # the same restore goes on by itself from the position that its mover had recorded, and the device has the bytes of the
 # volume (E-03, MS-53).
 VM_DISKS="data:400M repo:400M raw:48M"
-VM_TIMEOUT=1800
+: "${VM_TIMEOUT:=1800}"
 . "$(dirname "$0")/lib.sh"
 SIZE=$((32 * MIB))
 raw=$(realpath "$(dev raw)")

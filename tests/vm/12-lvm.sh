@@ -3,7 +3,7 @@
 # Driver lvm on the real thing: COW snapshots in the volume's own group, sized by cow-size; one that overflows is never
 # taken for good. (CF-27, RS-11, RS-12, RS-20, PVC-02)
 VM_DISKS="pv:700M far:200M"
-VM_TIMEOUT=2400
+: "${VM_TIMEOUT:=2400}"
 . "$(dirname "$0")/lib.sh"
 . tests/vm/lvm-lib.sh
 DRIVER=lvm

@@ -4,7 +4,7 @@
 # that change, a metadata snapshot that somebody else holds, a kill at every step, tools that are missing, external
 # origins, what is not mapped, and a thin_delta that omits a change. (CF-08..CF-14, CF-10, RS-28)
 VM_DISKS="pv:1300M"
-VM_TIMEOUT=3000
+: "${VM_TIMEOUT:=3000}"
 . "$(dirname "$0")/lib.sh"
 . tests/vm/lvm-lib.sh
 DRIVER=lvm-thin

@@ -6,7 +6,7 @@
 # PVC-07, PVC-21)
 VM_VARIANT=zfs
 VM_DISKS="pool:1300M far:300M"
-VM_TIMEOUT=3400
+: "${VM_TIMEOUT:=3400}"
 . "$(dirname "$0")/lib.sh"
 . tests/vm/lvm-lib.sh
 DRIVER=zfs
