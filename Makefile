@@ -351,6 +351,12 @@ bench-changed: all
 	@perf/deps.sh
 	@BUILD=$(BUILD) perf/changed.sh
 
+# The next backup of a large image of which little changed, by the daemon, against a full read of the same state.
+.PHONY: bench-incremental
+bench-incremental: all $(BUILD)/perf/make_data
+	@perf/deps.sh
+	@BUILD=$(BUILD) perf/incremental.sh
+
 # To and from object storage, beside stock Kopia and rclone.
 .PHONY: bench-s3
 bench-s3: all $(BUILD)/perf/s3_sink
@@ -492,6 +498,8 @@ Measure
   make bench              benchmarks beside peers: KOPIA=/path SIZE=1024 RUNS=3 QUICK=1 (perf/README.md)
   make bench-scaling      time and memory by size of volume and repository, and by workers
   make bench-changed      incremental backups against full reads: PLACES="10 100 1000" SIZE=1024 RUNS=3
+  make bench-incremental  the daemon's incremental backups of 1 TiB and 64 TiB against full reads: SIZE=1024 DATA=4
+                          (GiB) EMPTY=64 (TiB) RUNS=3 KOPIA=/path
   make bench-s3           to and from object storage, beside Kopia and rclone: KOPIA=/path DELAYS="0 50" RUNS=3
   make bench-maintenance  time and memory of maintenance, beside Kopia's: KOPIA=/path CONTENTS="100000 1000000"
   make bench-scale        CPU time, commits, memory and `status` of the daemon by number of volumes: VOLUMES="10 100"

@@ -6,8 +6,12 @@
  *   make_data zeros    FILE MIB                   zeros that are really written, no holes
  *   make_data sparse   FILE MIB DATA-MIB SEED     holes, and DATA-MIB of random bytes in pieces of 8 MiB all over it
  *   make_data database FILE MIB SEED              8 KiB pages as a database has: header, line pointers, rows, some
- * empty make_data rewrite  FILE PERCENT SEED          so many of its 8 KiB pages get a new header and one new row, in
- * place
+ *                                                 empty
+ *   make_data rewrite  FILE PERCENT SEED          so many of its 8 KiB pages get a new header and one new row, in
+ *                                                 place
+ *   make_data spread   FILE PIECES BYTES SEED     random bytes in so many places all over it: one at random in each
+ *                                                 PIECESth part, at a multiple of BYTES
+ *   make_data over     FILE PIECES BYTES SEED     the same where it has data, and no new ones in holes
  *
  * An existing file is written over in place. Prints the number of bytes written.
  */
@@ -175,19 +179,79 @@ static uint64_t make_sparse(int fd, const char *path, uint64_t mib, uint64_t dat
     return data * MIB;
 }
 
+/* Where pieces may be: whole ones, one after the other. */
+struct span {
+    uint64_t start, pieces;
+};
+
+/* The spans of what has data, or else of the whole file. *ret: of malloc(). */
+static size_t spans_find(int fd, const char *path, bool data, uint64_t len, struct span **ret)
+{
+    size_t n = 0, room = 0;
+    struct stat st;
+    *ret = NULL;
+    if (fstat(fd, &st) < 0)
+        die("look at", path);
+    for (off_t end = 0, start; end < st.st_size;) {
+        start = data ? lseek(fd, end, SEEK_DATA) : 0;
+        if (start < 0 && errno == ENXIO)
+            break;
+        end = data ? lseek(fd, start, SEEK_HOLE) : st.st_size;
+        if (start < 0 || end < 0)
+            die("look for data in", path);
+        const uint64_t first = ((uint64_t)start + len - 1) / len, behind = (uint64_t)end / len;
+        if (behind <= first)
+            continue;
+        if (n == room) {
+            room = room ? 2 * room : 1024;
+            *ret = realloc(*ret, room * sizeof **ret);
+            if (!*ret)
+                die("find data in", path);
+        }
+        (*ret)[n++] = (struct span){first * len, behind - first};
+    }
+    return n;
+}
+
+static uint64_t make_pieces(int fd, const char *path, bool data, uint64_t pieces, uint64_t len, uint64_t seed)
+{
+    CLEANUP_FREE struct span *spans = NULL;
+    CLEANUP_FREE uint8_t *buf = malloc(len);
+    const size_t n = spans_find(fd, path, data, len, &spans);
+    uint64_t total = 0, before = 0;
+    size_t at = 0;
+    for (size_t i = 0; i < n; i++)
+        total += spans[i].pieces;
+    errno = ENOSPC;
+    if (!buf || total < pieces)
+        die("find enough places in", path);
+    for (uint64_t i = 0; i < pieces; i++) {
+        const uint64_t first = total / pieces * i + total % pieces * i / pieces, k = i + 1;
+        const uint64_t behind = total / pieces * k + total % pieces * k / pieces;
+        const uint64_t piece = first + next(&seed) % (behind - first);
+        for (; piece >= before + spans[at].pieces; at++)
+            before += spans[at].pieces;
+        fill_random(buf, len, next(&seed));
+        write_at(fd, path, buf, len, spans[at].start + (piece - before) * len);
+    }
+    return pieces * len;
+}
+
 static int usage(void)
 {
     fputs("usage: make_data random FILE MIB SEED | zeros FILE MIB | sparse FILE MIB DATA-MIB SEED |\n"
-          "       database FILE MIB SEED | rewrite FILE PERCENT SEED\n",
+          "       database FILE MIB SEED | rewrite FILE PERCENT SEED |\n"
+          "       spread|over FILE PIECES BYTES SEED      (BYTES: a multiple of 8)\n",
           stderr);
     return 2;
 }
 
-enum kind { RANDOM, ZEROS, SPARSE, DATABASE, REWRITE, KINDS };
+enum kind { RANDOM, ZEROS, SPARSE, DATABASE, REWRITE, SPREAD, OVER, KINDS };
 static const struct {
     const char *name;
     int numbers; /* behind the file */
-} kinds[KINDS] = {{"random", 2}, {"zeros", 1}, {"sparse", 3}, {"database", 2}, {"rewrite", 2}};
+} kinds[KINDS] = {{"random", 2},  {"zeros", 1},  {"sparse", 3}, {"database", 2},
+                  {"rewrite", 2}, {"spread", 3}, {"over", 3}};
 
 static bool number(const char *text, uint64_t *ret)
 {
@@ -210,8 +274,11 @@ int main(int argc, char **argv)
             return usage();
     if (kind == SPARSE && (n[1] == 0 || n[0] < n[1]))
         return usage();
+    const bool in_place = kind == REWRITE || kind == SPREAD || kind == OVER;
+    if ((kind == SPREAD || kind == OVER) && (n[0] == 0 || n[1] == 0 || n[1] % 8 != 0))
+        return usage();
     const char *path = argv[2];
-    int fd = open(path, O_RDWR | O_CLOEXEC | (kind == REWRITE ? 0 : O_CREAT), 0644);
+    int fd = open(path, O_RDWR | O_CLOEXEC | (in_place ? 0 : O_CREAT), 0644);
     if (fd < 0)
         die("open", path);
     uint64_t done = 0;
@@ -221,6 +288,8 @@ int main(int argc, char **argv)
         done = make_sparse(fd, path, n[0], n[1], n[2]);
     else if (kind == DATABASE)
         done = make_database(fd, path, n[0] * MIB, n[1]);
+    else if (kind == SPREAD || kind == OVER)
+        done = make_pieces(fd, path, kind == OVER, n[0], n[1], n[2]);
     else
         done = rewrite(fd, path, strtod(argv[3], NULL), n[1]);
     if (close(fd) < 0)
