@@ -130,8 +130,8 @@ for image in web db; do
     grep -E '^(\$|Backup of|Reading|Stored)' "$DIR/described"
     grep -q '^Reading *incremental since' "$DIR/described" || { echo "all data was read" >&2; exit 1; }
 done
-echo "the first run of the job has read $all bytes, this one $part: the chunk with the 4 bytes that changed, and of each"
-echo "image one that did not, to compare it (verify-sample)"
+echo "the first run of the job has read $all bytes, this one $part: the chunk with the 4 bytes that changed, and of"
+echo "each image one that did not, to compare it (verify-sample)"
 [ "$part" -gt 0 ] && [ "$part" -lt $((all / 2)) ] || { echo "more than what changed was read" >&2; exit 1; }
 ask restore "$last/$DIR/vm/db.img" "$DIR/db.second" --from repository --wait
 run cmp "$DIR/vm/db.img" "$DIR/db.second"
