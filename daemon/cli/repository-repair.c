@@ -7,25 +7,24 @@
 
 #include <string.h>
 
-static const char *const kinds[] = {[REPAIR_BAD_INDEX] = "damaged-index",
-                                    [REPAIR_ASIDE] = "set-aside",
-                                    [REPAIR_PACK] = "pack-not-indexed",
-                                    [REPAIR_UNREADABLE] = "damaged-local-index",
-                                    [REPAIR_UNKNOWN] = "damaged-local-index"};
+static const char *const kinds[] = {
+    [REPAIR_BAD_INDEX] = "damaged-index",     [REPAIR_ASIDE] = "set-aside",
+    [REPAIR_PACK] = "pack-not-indexed",       [REPAIR_UNREADABLE] = "damaged-local-index",
+    [REPAIR_UNKNOWN] = "damaged-local-index", [REPAIR_MANIFESTS] = "unreadable-manifests"};
 
 static void print_found(enum repair_kind kind, const char *name, const char *why, uint64_t contents, void *arg)
 {
     const struct options *o = arg;
     if (o->json) {
         json_t *j = json_pack("{s:s, s:s, s:s, s:s}", "type", "repair", "kind", kinds[kind], "blob", name, "why", why);
-        if (j && kind == REPAIR_PACK)
+        if (j && (kind == REPAIR_PACK || kind == REPAIR_MANIFESTS))
             json_object_set_new(j, "contents", json_integer((json_int_t)contents));
         if (j && (kind == REPAIR_UNREADABLE || kind == REPAIR_UNKNOWN))
             json_object_set_new(j, "indexed", json_boolean(kind == REPAIR_UNREADABLE));
         print_json(j);
         return;
     }
-    if (o->quiet && kind != REPAIR_UNKNOWN)
+    if (o->quiet && kind != REPAIR_UNKNOWN && kind != REPAIR_MANIFESTS)
         return;
     switch (kind) {
     case REPAIR_BAD_INDEX:
@@ -43,6 +42,10 @@ static void print_found(enum repair_kind kind, const char *name, const char *why
     case REPAIR_UNKNOWN:
         printf("%s; no index has this pack, and the number of its contents is not known\n", why);
         break;
+    case REPAIR_MANIFESTS:
+        printf("pack %s: %llu contents of manifests that no index has are left out: %s\n", name,
+               (unsigned long long)contents, why);
+        break;
     }
 }
 
@@ -50,7 +53,7 @@ static void print_json_result(const struct options *o, const struct repair_resul
 {
     print_json(json_pack(
         "{s:s, s:s, s:b, s:{s:I, s:I, s:I, s:I}, s:{s:I, s:I, s:I, s:I, s:I, s:I, s:I}, s:{s:I, s:I}, s:{s:I, s:I}, "
-        "s:I, s:I, s:I, s:I, s:f}",
+        "s:I, s:I, s:I, s:I, s:I, s:f}",
         "type", "result", "verb", "repo repair", "dryRun", (int)o->dry_run, "indexBlobs", "read",
         (json_int_t)r->indexes, "damaged", (json_int_t)r->bad, "setAside", (json_int_t)r->aside, "written",
         (json_int_t)r->written, "packs", "count", (json_int_t)r->packs, "read", (json_int_t)r->read, "notIndexed",
@@ -58,8 +61,8 @@ static void print_json_result(const struct options *o, const struct repair_resul
         "damagedUnknown", (json_int_t)r->unknown, "vanished", (json_int_t)r->vanished, "contents", "count",
         (json_int_t)r->contents.n, "bytes", (json_int_t)r->contents.bytes, "copies", "count",
         (json_int_t)r->elsewhere.n, "bytes", (json_int_t)r->elsewhere.bytes, "deletionMarks", (json_int_t)r->marks,
-        "missing", (json_int_t)r->missing, "writeEpoch", (json_int_t)r->write_epoch, "emptyEpochs",
-        (json_int_t)r->epochs, "seconds", r->seconds));
+        "missing", (json_int_t)r->missing, "manifestsLeftOut", (json_int_t)r->manifests, "writeEpoch",
+        (json_int_t)r->write_epoch, "emptyEpochs", (json_int_t)r->epochs, "seconds", r->seconds));
 }
 
 static void print_result(const struct options *o, const struct repair_result *r)
@@ -94,6 +97,11 @@ static void print_result(const struct options *o, const struct repair_result *r)
     if (r->unknown)
         printf("UNKNOWN           %llu packs have local indexes that cannot be read, and no index has their contents\n",
                (unsigned long long)r->unknown);
+    if (r->manifests)
+        printf(
+            "LEFT OUT          %llu contents of manifests that cannot be read, and that no index has: which snapshots "
+            "they had is not known\n",
+            (unsigned long long)r->manifests);
     if (o->dry_run)
         puts("Nothing was changed.");
     else if (!r->written && !r->aside && !r->epochs && r->write_epoch < 0)

@@ -48,6 +48,7 @@ struct own {
     size_t n_marks;
     uint64_t manifests; /* that are in this pack, */
     bool broken;        /* one of which cannot be read */
+    uint64_t left_out;  /* of these, no index has them either */
     struct err *e;
 };
 
@@ -108,6 +109,12 @@ static int own_entry(const struct index_entry *x, void *arg)
         return rc;
     if (rc == -ENOENT || (!repair_same_place(x, &stands) && index_entry_wins(x, &stands) &&
                           (hidden || !repair_is_stored(o->m, &stands) || is_whole(o, x)))) {
+        /* All of the manifests are read by each client when it opens the repository: by one that is damaged none can.
+         */
+        if (x->id.prefix == MANIFEST_PREFIX && !is_whole(o, x)) {
+            o->left_out += rc == -ENOENT;
+            return 0;
+        }
         o->found++;
         return repair_add(o->m, x, o->e);
     }
@@ -156,6 +163,9 @@ static int pack_compare(struct round *r, const struct fetched *f)
         rc = put_marks(&o, f);
     free(o.marks);
     m->authentic = true;
+    m->ret->manifests += o.left_out;
+    if (o.left_out)
+        m->o->report(REPAIR_MANIFESTS, f->info.name, "they cannot be read", o.left_out, m->o->arg);
     if (o.found) {
         m->ret->found++;
         m->o->report(REPAIR_PACK, f->info.name, "", o.found, m->o->arg);

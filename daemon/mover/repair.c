@@ -233,10 +233,15 @@ static int outcome(const struct repair *m, struct err *e)
                   (unsigned long long)res->vanished);
         return err_hint(e, "maintenance runs, by another client: stop it, and run the repair once more");
     }
-    if (!res->unknown)
+    if (res->unknown)
+        err_plain(e, ERR_DAMAGE, EBADMSG, "what is in %llu packs is not known: their local indexes cannot be read",
+                  (unsigned long long)res->unknown);
+    else if (res->manifests)
+        err_plain(e, ERR_DAMAGE, EBADMSG,
+                  "%llu contents of manifests that no index has cannot be read: which snapshots they had is not known",
+                  (unsigned long long)res->manifests);
+    else
         return 0;
-    err_plain(e, ERR_DAMAGE, EBADMSG, "what is in %llu packs is not known: their local indexes cannot be read",
-              (unsigned long long)res->unknown);
     return err_hint(e, "`verify` shows which snapshots lack something; see snapferry-recovery(7)");
 }
 

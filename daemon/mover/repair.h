@@ -24,7 +24,8 @@ enum repair_kind {
     REPAIR_ASIDE,      /* its new name */
     REPAIR_PACK,       /* a pack with contents that no index had; `contents` of them */
     REPAIR_UNREADABLE, /* the local index of a pack is damaged; an index has contents of it */
-    REPAIR_UNKNOWN     /* the same, and no index has any: what is in it is not known */
+    REPAIR_UNKNOWN,    /* the same, and no index has any: what is in it is not known */
+    REPAIR_MANIFESTS   /* contents of manifests in a pack, which no index has, that cannot be read: left out */
 };
 typedef void repair_report_fn(enum repair_kind kind, const char *name, const char *why, uint64_t contents, void *arg);
 
@@ -45,6 +46,7 @@ struct repair_result {
     uint64_t found;                /* packs with contents that no index had */
     uint64_t waiting;              /* packs of sessions that may be writing: left to them */
     uint64_t unreadable, unknown;  /* as above */
+    uint64_t manifests;            /* contents of manifests that were left out, as above */
     struct maintain_sum contents;  /* put into the index again; in a dry run: that would be */
     struct maintain_sum elsewhere; /* of these, copies of contents whose pack is missing where the index had them */
     uint64_t marks;                /* marks of deleted contents, from index blobs that can be read, and of manifests */
@@ -57,7 +59,7 @@ struct repair_result {
 
 /*
  * `r` was opened with repo_opts.damaged and the user REPAIR_USER. ERR_FORMAT: without epochs; ERR_PERMISSION: a copy;
- * ERR_DAMAGE: nothing can be decrypted, or (when all is done) ret->unknown; ERR_BUSY: ret->vanished;
+ * ERR_DAMAGE: nothing can be decrypted, or (when all is done) ret->unknown, ret->manifests; ERR_BUSY: ret->vanished;
  * ERR_INTERRUPTED. *ret is filled in as far as the run went. Memory: 24 MiB, and 64 MiB for local indexes.
  */
 int repair_run(struct repo *r, const struct repair_opts *o, struct repair_result *ret, struct err *e);

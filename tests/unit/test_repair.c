@@ -55,7 +55,7 @@ static int make_old(const char *path, const struct stat *st, int flag, struct FT
 
 /* ---- repair ---- */
 
-static unsigned reports[REPAIR_UNKNOWN + 1];
+static unsigned reports[REPAIR_MANIFESTS + 1];
 static void count_report(enum repair_kind kind, const char *name, const char *why, uint64_t contents, void *arg)
 {
     (void)contents;
@@ -237,6 +237,40 @@ static void newer_places_stand(void **state)
     }
 }
 
+/* By one that cannot be read no client could read any of the others: it is left out, and told. */
+static void damaged_manifests_are_left_out(void **state)
+{
+    (void)state;
+    struct place *p = place_new(NULL);
+    struct repair_result res;
+    struct index_entry x;
+    struct content_id id;
+    struct put_result put;
+    uint8_t data[LEN];
+    put_and_flush(p->repo, 0, 3, LEN);
+    struct session *s = begin(p->repo, 0);
+    struct put_scratch *scratch = scratch_for(p->repo, LEN);
+    fill(data, LEN, 7, false);
+    id_of(p->repo, MANIFEST_PREFIX, data, LEN, &id);
+    assert_ok(session_put(s, scratch, &id, data, LEN, 0, &put, &err), &err);
+    assert_ok(session_flush(s, &err), &err);
+    put_scratch_free(scratch);
+    session_free(s);
+    assert_ok(index_set_refresh(repo_index(p->repo), &err), &err);
+    assert_ok(index_set_find(repo_index(p->repo), &id, &x, &err), &err);
+    flip_content(p->repo, &x);
+    lose_index(p->repo, NULL);
+    assert_int_equal(repair(p, false, &res, &err), -EBADMSG);
+    assert_non_null(strstr(err.msg, "contents of manifests that no index has cannot be read"));
+    assert_int_equal(res.manifests, 1);
+    assert_int_equal(reports[REPAIR_MANIFESTS], 1);
+    assert_int_equal(res.contents.n, 3);
+    place_reopen(p);
+    assert_int_equal(index_set_find(repo_index(p->repo), &id, &x, &err), -ENOENT);
+    assert_ok(read_range(p->repo, 0, 3, LEN, &err), &err);
+    place_free(p);
+}
+
 /* ---- a maintenance that had begun before ---- */
 
 struct deletion {
@@ -331,8 +365,13 @@ static void set_aside_twice(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_comes_back),     cmocka_unit_test(many_contents),   cmocka_unit_test(marks_stand),
-        cmocka_unit_test(newer_places_stand), cmocka_unit_test(a_pack_vanishes), cmocka_unit_test(set_aside_twice),
+        cmocka_unit_test(all_comes_back),
+        cmocka_unit_test(many_contents),
+        cmocka_unit_test(marks_stand),
+        cmocka_unit_test(newer_places_stand),
+        cmocka_unit_test(damaged_manifests_are_left_out),
+        cmocka_unit_test(a_pack_vanishes),
+        cmocka_unit_test(set_aside_twice),
     };
     return cmocka_run_group_tests(tests, group_setup, group_teardown);
 }
