@@ -81,6 +81,7 @@ void answer_headline(const struct answer_facts *facts, char *out, size_t cap)
     struct answer_facts own = *facts;
     const struct answer_facts *f = &own;
     CLEANUP(overview_freep) struct overview *made = overview_of_facts(&own);
+    (void)made;
     out[0] = '\0';
     if (!own.overview)
         return;

@@ -136,6 +136,7 @@ int answer_list(const struct answer_facts *f, enum row_kind k, const struct answ
     const char *name = k == ROW_OPERATION ? "operations" : "backups";
     struct answer_facts own = *f;
     CLEANUP(overview_freep) struct overview *made = k == ROW_OPERATION ? overview_of_facts(&own) : NULL;
+    (void)made;
     struct page p = {.facts = &own, .query = q, .kind = k, .list = json_array()};
     int rc = *q->state ? state_known(q->state, e) : 0;
     if (rc >= 0 && among_live(q->before))
@@ -168,6 +169,7 @@ static json_t *row_document(const struct answer_facts *facts, enum row_kind k, c
     operation_init(&op);
     native_row_init(&n);
     CLEANUP(overview_freep) struct overview *made = k == ROW_NATIVE ? NULL : overview_of_facts(&own);
+    (void)made;
     if (k == ROW_BACKUP)
         return backup_get(f->records, id, &b, NULL) < 0 ? NULL : answer_backup(f, &b, true);
     if (k == ROW_OPERATION)

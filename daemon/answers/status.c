@@ -228,6 +228,7 @@ json_t *answer_status(const struct answer_facts *facts)
     struct answer_facts own = *facts;
     const struct answer_facts *f = &own;
     CLEANUP(overview_freep) struct overview *made = overview_of_facts(&own);
+    (void)made;
     if (!own.overview)
         return NULL;
     if (made)

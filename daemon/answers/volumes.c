@@ -299,6 +299,7 @@ json_t *answer_volumes_recorded(const struct answer_facts *facts, const char *kl
     struct answer_facts own = *facts;
     const struct answer_facts *f = &own;
     CLEANUP(overview_freep) struct overview *made = overview_of_facts(&own);
+    (void)made;
     struct volume_lines x;
     const char *id = after;
     if (!own.overview)

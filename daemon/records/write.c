@@ -58,7 +58,7 @@ static int delete_row(struct connection *c, enum row_kind k, uint64_t seq, struc
 
 static bool in_place(const struct version *was, const struct version *now)
 {
-    const struct row *a = (const struct row *)was->data, *b = (const struct row *)now->data;
+    const struct row *a = (const void *)was->data, *b = (const void *)now->data;
     return !strcmp(a->parent, b->parent) && !strcmp(a->volume_id, b->volume_id);
 }
 

@@ -24,7 +24,7 @@
 
 static int64_t shift_s;
 
-static void die(const struct err *e)
+static _Noreturn void die(const struct err *e)
 {
     fprintf(stderr, "age_repository: %s\n", e->msg);
     exit(1);

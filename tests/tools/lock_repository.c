@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void die(const struct err *e)
+static _Noreturn void die(const struct err *e)
 {
     fprintf(stderr, "lock_repository: %s\n", e->msg);
     exit(1);

@@ -559,7 +559,7 @@ static void content_damage(struct repo *r, const char *name, const struct conten
     pack_path[0] = '\0';
     assert_int_equal(nftw(path_of(name), find_pack, 16, FTW_PHYS), 0);
     assert_true(pack_path[0]);
-    uint8_t byte;
+    uint8_t byte = 0;
     int fd = open(pack_path, O_RDWR | O_CLOEXEC);
     assert_true(fd >= 0 && pread(fd, &byte, 1, x.offset + x.packed / 2) == 1);
     byte ^= 1;

@@ -619,8 +619,8 @@ static void load_configurations(bool fail)
     static const char *const limits[] = {"", "", "max-per-class = 1\nmax-per-device = 2\n"};
     /* volumes 0 and 1 are of one group in the last */
     static const char *const groups[] = {"", "",
-                                         "[volume \"/srv/a/0.img\"]\ngroup = g\ngroup-consistency = strict\n"
-                                         "[volume \"/srv/b/1.img\"]\ngroup = g\ngroup-consistency = strict\n"};
+                                         ("[volume \"/srv/a/0.img\"]\ngroup = g\ngroup-consistency = strict\n"
+                                          "[volume \"/srv/b/1.img\"]\ngroup = g\ngroup-consistency = strict\n")};
     char ini[3000];
     struct err e = ERR_INIT;
     for (unsigned i = 0; i < 3; i++) {

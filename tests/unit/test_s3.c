@@ -44,7 +44,7 @@ static struct s3_place place(void)
 }
 
 /* The answer of the service to a request that is none of S3. */
-static long ask(const char *format, ...)
+static long __attribute__((format(printf, 1, 2))) ask(const char *format, ...)
 {
     char path[128], command[256], text[64] = "";
     va_list args;
@@ -792,7 +792,7 @@ static void pages(void **state)
     assert_int_equal(p.blobs[0].mtime_ns % NS_PER_S, 500 * NS_PER_MS);
     assert_string_equal(p.blobs[1].name, "y");
     /* A blob of unknown length or age would look lost, or old enough to be deleted. */
-    static const char *const bad[] = {"<Size>-8</Size>" TIME, "<Size>8</Size>", TIME,
+    static const char *const bad[] = {("<Size>-8</Size>" TIME), "<Size>8</Size>", TIME,
                                       "<Size>8</Size><LastModified>yesterday</LastModified>"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char text[300];
