@@ -143,7 +143,7 @@ same "when it is complete no position is left, and no lock" "$(find "$CACHE" -na
 nbd_stop "$K"
 
 # A server that is killed; it is back with what was durable.
-slow=(--write-limit 8MiB)
+slow=(--write-limit 4MiB) # so that a second restore has time to begin meanwhile
 head -c $SIZE /dev/zero | tr '\0' z >"$WORK/t"
 kit file "$WORK/t"
 restore "$(uri "$K")" "${slow[@]}" >"$WORK/killed" 2>&1 &
