@@ -31,6 +31,44 @@ static void put_result(struct records *r, const char *name, int64_t now_ns, json
         json_object_set_new(job, "last_result", json_pack("{s:s, s:I}", "state", state, "ended_ns", (json_int_t)at_ns));
 }
 
+/* ---- runs that only a repository knew ---- */
+
+#define REBUILT_LOOKED_AT 500 /* the newest records */
+
+struct rebuilt {
+    const char *job;
+    char id[256];
+    enum backup_state state;
+    int64_t ended_ns;
+};
+static int note_rebuilt(const struct backup *b, void *arg)
+{
+    struct rebuilt *x = arg;
+    if (!b->rebuilt || b->unproven || strcmp(b->job, x->job) != 0 || b->completed_ns <= x->ended_ns ||
+        !backup_state_terminal(b->state))
+        return 0;
+    snprintf(x->id, sizeof x->id, "%s", b->id);
+    x->state = b->state;
+    x->ended_ns = b->completed_ns;
+    return 0;
+}
+
+/* A job without a run in the records, which were lost: its last one as the repository has it. */
+static void put_rebuilt(const struct answer_facts *f, const char *name, json_t *job)
+{
+    const struct backup_filter newest = {.newest_first = true, .limit = REBUILT_LOOKED_AT};
+    struct rebuilt x = {.job = name};
+    backup_each(f->records, &newest, note_rebuilt, &x, NULL);
+    if (!x.ended_ns)
+        return;
+    const char *state = backup_state_name(x.state);
+    jset_int(job, "last", x.ended_ns);
+    jset_str(job, "last_backup", x.id);
+    jset_str(job, "last_state", state);
+    json_object_set_new(job, "last_result",
+                        json_pack("{s:s, s:I}", "state", state, "ended_ns", (json_int_t)x.ended_ns));
+}
+
 /* Its last run, and what became of its last start. */
 static json_t *past_document(const struct answer_facts *f, const char *name, int64_t last_ns, const char *backup,
                              const struct job_failure *failed, const json_t *missing)
@@ -46,6 +84,8 @@ static json_t *past_document(const struct answer_facts *f, const char *name, int
         put_gone(o, &b);
     }
     put_result(r, name, f->now_ns, o);
+    if (!last_ns && !json_object_get(o, "last_result"))
+        put_rebuilt(f, name, o);
     if (failed)
         json_object_set_new(o, "failed",
                             json_pack("{s:s, s:s, s:I}", "message", failed->message, "hint", failed->hint, "at_ns",

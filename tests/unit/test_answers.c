@@ -427,6 +427,38 @@ static void pages_of_ended_rows(void **state)
     close_it(&x);
 }
 
+static void add_rebuilt(struct fixture *x, const char *id, const char *job, const char *state, int64_t ended_ns,
+                        bool unproven)
+{
+    json_t *doc = json_pack("{s:s,s:s,s:b,s:b,s:I}", "kind", "backup", "job", job, "rebuilt", 1, "unproven",
+                            (int)unproven, "completed_ns", (json_int_t)ended_ns);
+    assert_int_equal(row_add_doc(x->records, ROW_BACKUP, id, "", "", state, doc, NULL), 0);
+}
+
+/* The records were lost: how the last run of a job ended is known from the repository, in whatever order it came. */
+static void runs_that_the_repository_knew(void **state)
+{
+    (void)state;
+    struct fixture x;
+    open_with(&x, "");
+    CLEANUP_JSON json_t *never = answer_jobs(&x.facts);
+    const json_t *job = json_array_get(jarr(never, "jobs"), 0);
+    assert_null(json_object_get(job, "last_result"));
+    const char *name = jstr(job, "job");
+    add_rebuilt(&x, "b-2", name, "Failed", NOW - 2 * DAY, false);
+    add_rebuilt(&x, "b-1", name, "PartiallyFailed", NOW - DAY, false);
+    add_rebuilt(&x, "b-3", name, "Completed", NOW - 3 * DAY, false);
+    add_rebuilt(&x, "b-0", name, "Completed", NOW - 1000, true); /* nobody recorded how it ended */
+    add_rebuilt(&x, "b-other", "other", "Completed", NOW - 1000, false);
+    CLEANUP_JSON json_t *now = answer_jobs(&x.facts);
+    job = json_array_get(jarr(now, "jobs"), 0);
+    assert_string_equal(jstr(jobj(job, "last_result"), "state"), "PartiallyFailed");
+    assert_int_equal(jint(jobj(job, "last_result"), "ended_ns"), NOW - DAY);
+    assert_string_equal(jstr(job, "last_backup"), "b-1");
+    assert_int_equal(jint(job, "last"), NOW - DAY);
+    close_it(&x);
+}
+
 /* More of them wait than a page has: all are listed, then the ended ones, and none is twice (AO-53). */
 static void pages_of_live_rows(void **state)
 {
@@ -797,6 +829,7 @@ int main(void)
         cmocka_unit_test(volumes_that_have_gone_or_come),
         cmocka_unit_test(facts_of_the_daemon),
         cmocka_unit_test(pages_of_ended_rows),
+        cmocka_unit_test(runs_that_the_repository_knew),
         cmocka_unit_test(pages_of_live_rows),
         cmocka_unit_test(names_do_not_read_all),
         cmocka_unit_test(large_backups_are_read_in_part),
