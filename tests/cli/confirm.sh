@@ -152,7 +152,8 @@ same "native prune: no" $RC 1
 daemon n native prune --dry-run
 hasnt "native prune --dry-run" Continue
 daemon n forget vg0/old
-has "forget" '^Volume vg0/old will be removed from the records\. Its backups and native snapshots are kept\.$'
+has "forget" '^Volume vg0/old will be removed from the records\. Its backups and native snapshots are kept '\
+'\(`snapferry native prune --gone`'
 same "forget: no" $RC 1
 daemon n repo detach old
 which='The backups in repository old will be removed from the records and no longer protect their volumes\.'

@@ -31,6 +31,9 @@ expect "no restore onto a mounted device, told or not" 17 "in use \(mounted at" 
 mount -o remount,ro "$WORK/mnt"
 expect "mounted read-only: nothing changes it" 0 -- call snapshot "$dev" "$(uuid)"
 umount "$WORK/mnt"
+# A process that got mounts of its own just then (of another test) has it mounted still.
+unmounted() { ! grep -qsF " $(lsblk -dno MAJ:MIN "$dev" | tr -d ' ') " /proc/[0-9]*/mountinfo; }
+for _ in $(seq 600); do if unmounted; then break; fi; sleep 0.1; done
 expect "a device that holds something is not overwritten" 17 'not empty: ext4 found' \
     -- call target "$dev" 1048576 "$(uuid)" keep
 expect "unless told" 0 "\"path\":\"$dev\"" -- call target "$dev" 1048576 "$(uuid)" overwrite
