@@ -94,8 +94,8 @@ const struct metric_family metric_families[] = {
     GAUGE("volume_info", "volume,id,class,driver",
         "Always 1; maps the name of a volume to its id, storage class and driver.")
     GAUGE("volume_protected", "volume",
-        "1 if the last existing successful backup is not older than 2.5 intervals of its job, else 0, as in "
-        "`snapferry status`; absent for volumes that are gone or excluded.")
+        "1 if the last existing successful backup is not older, nor further in the future, than 2.5 intervals of its "
+        "job, else 0, as in `snapferry status`; absent for volumes that are gone or excluded.")
     GAUGE("volume_last_success_timestamp_seconds", "volume",
         "Unix time in seconds of the end of the last successful backup; 0 if there was none.")
     GAUGE("volume_last_attempt_timestamp_seconds", "volume",
