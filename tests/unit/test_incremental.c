@@ -763,8 +763,7 @@ static void contents_deleted_in_the_middle(void **state)
         assert_int_equal(repo_has(r, &part.id.content, &e), 1);
 }
 
-/* The parent's chunk list is several contents long: all but its first is damaged while the first changed range is read.
- */
+/* The parent's chunk list is several contents long: all but its first is damaged. */
 static void damage_rest_of_list(void)
 {
     struct err e = ERR_INIT;
@@ -791,7 +790,7 @@ static void a_chunk_list_that_breaks_in_the_middle(void **state)
         fill_random(m.p + i * 7 * MIB, 5000, i + 1);
     struct backup_opts o = opts_for("breaks");
     o.no_uring = true;
-    for (unsigned where = 0; where < 2; where++) { /* the pipeline or the reader meets it */
+    for (unsigned where = 0; where < 2; where++) { /* the pipeline meets it, or the reader */
         struct repo *CLEANUP(repo_freep) r = new_repo("breaks", NULL);
         struct backup_result a = check_image(r, &m, &o, true);
         assert_true(a.image.indirection > 1);
@@ -806,7 +805,10 @@ static void a_chunk_list_that_breaks_in_the_middle(void **state)
             add(c, 690 * MIB, 1);
         }
         changes_finish(c);
-        before_first_read = damage_rest_of_list;
+        if (where) /* the reader may look for the second range before it reads the first: not in a hook of reads */
+            damage_rest_of_list();
+        else
+            before_first_read = damage_rest_of_list;
         struct backup_result b = check_incremental(r, &m, &o, a.manifest_id, c, 0, true);
         assert_true(mid_n > 0);
         assert_false(b.incremental);
