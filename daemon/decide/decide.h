@@ -458,6 +458,18 @@ json_t *class_doc(const struct cfg *c, const struct cfg_class *k, const struct c
  * none. */
 #define CLASS_OF_TARGET "(target)"
 const struct class_desc *class_for_path(const struct cfg *c, struct cfg_subject v, const char *driver);
+
+/* A restore target by its name (restore-target.c). */
+struct target_named {
+    struct cfg_subject subject;
+    const char *driver; /* that fills it if it is in no class */
+    const char *own;    /* the class of the volume that was backed up */
+};
+/* Its class, as class_for_path(): where a class has to say in which cluster it is, another one of the driver if none
+ * selects it. */
+const struct class_desc *class_of_target(const struct cfg *c, const struct target_named *t);
+/* Whether what was stored by `of` cannot be restored to it as it is named: ERR_USAGE. */
+int target_refused(const struct cfg *c, const struct target_named *t, const struct operation *of, struct err *e);
 /* Adds to a mover's job what it keeps to by itself. */
 void limits_job(json_t *job, const struct policy *policy);
 

@@ -8,6 +8,7 @@
  */
 #include "base/cleanup.h"
 #include "daemon/decide/decide.h"
+#include "daemon/records/driver-kind.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -120,18 +121,18 @@ static void add_peers(const struct cfg *c, const struct cfg_class *own, struct s
 {
     const struct cfg_class *k;
     for (unsigned i = 0; (k = cfg_class_at(c, i)); i++)
-        if (k != own && !strcmp(k->driver, "device") && cfg_class_here(c, k)) {
+        if (k != own && !strcmp(k->driver, own->driver) && cfg_class_here(c, k)) {
             add_patterns(c, k, list);
             strs_add(list, "");
         }
 }
 
-/* Of a volume, or, where a look at the storage is at all volumes of the class, of the class: without its options driver
- * rbd does not find the cluster. */
+/* Of a volume, or, where a look at the storage is at all volumes of the class, of the class: without them a driver may
+ * not find its storage. */
 static json_t *class_options(const struct cfg *c, const struct cfg_class *k, const struct cfg_policy *p)
 {
     struct cfg_policy own = {.effective = NULL};
-    if ((p && p->effective) || strcmp(k->driver, "rbd") != 0 || cfg_policy_of_class(c, k->name, &own, NULL) < 0)
+    if ((p && p->effective) || cfg_policy_of_class(c, k->name, &own, NULL) < 0)
         return options_from_cfg(p ? p->options : NULL);
     json_t *ret = options_from_cfg(own.options);
     cfg_policy_clear(&own);
@@ -145,7 +146,8 @@ const struct class_desc *class_from_cfg(const struct cfg *c, const struct cfg_cl
     str_set(&o.name, k->name);
     str_set(&o.driver, k->driver);
     add_patterns(c, k, &o.match);
-    if (!strcmp(k->driver, "device"))
+    const struct driver_kind *kind = driver_kind_of(k->driver);
+    if (kind->has_peers)
         add_peers(c, k, &o.peers);
     str_set(&o.target, k->target);
     str_set(&o.node, cfg_daemon(c)->node_name);
@@ -157,8 +159,8 @@ const struct class_desc *class_from_cfg(const struct cfg *c, const struct cfg_cl
     }
     json_take(&o.options, class_options(c, k, p));
     o.accept_inconsistent = p && p->accept_inconsistent;
-    o.point_in_time = p && !strcmp(k->driver, "nbd") && p->point_in_time;
-    o.cow_percent = p && !strcmp(k->driver, "lvm") ? p->cow_percent : 0;
+    o.point_in_time = p && p->point_in_time;
+    o.cow_percent = p && kind->has_cow ? p->cow_percent : 0;
     str_set(&o.overlay_hook, p ? p->hook_overlay : "");
     return class_desc_make(&o);
 }

@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/time.h"
 #include "daemon/decide/decide.h"
+#include "daemon/records/driver-kind.h"
 #include "daemon/records/names.h"
 #include "daemon/records/step-answer.h"
 
@@ -63,12 +64,12 @@ static void why_native_not(const struct retry *r, const struct operation *op, co
                            size_t cap)
 {
     const struct native_seen *seen = seen_of(r, op->native);
+    const char *raw = driver_kind_of(op->own->driver)->raw;
     out[0] = '\0';
     if (!op->native[0])
         snprintf(out, cap, "no native snapshot was taken");
-    else if (driver_is_raw(op->own->driver))
-        snprintf(out, cap, "%s has no snapshot: what it holds now is of another time",
-                 !strcmp(op->own->driver, "nbd") ? "an NBD export" : "a raw device");
+    else if (raw)
+        snprintf(out, cap, "%s has no snapshot: what it holds now is of another time", raw);
     else if (!n)
         snprintf(out, cap, "its native snapshot %s is gone", op->native);
     else if (strcmp(n->parent, op->parent) != 0)

@@ -118,55 +118,15 @@ static struct cfg_subject target_subject(struct restore *r)
     return is_known || !driver_target_labels(name, r->target_labels) ? known : new;
 }
 
-/* The class that knows how to reach the cluster of an image that no class selects: the volume's own, or the only one of
- * this driver. */
-static const struct cfg_class *class_with_driver(const struct restore *r, const char *driver)
+static struct target_named target_named(struct restore *r)
 {
-    const struct cfg *c = r->engine->cfg;
-    const struct cfg_class *k = cfg_class(c, r->op.own->name), *found = NULL;
-    if (k && !strcmp(k->driver, driver))
-        return k;
-    for (unsigned i = 0; (k = cfg_class_at(c, i)); i++) {
-        if (strcmp(k->driver, driver) != 0)
-            continue;
-        if (found)
-            return NULL;
-        found = k;
-    }
-    return found;
+    return (struct target_named){target_subject(r), r->target_driver, r->op.own->name};
 }
 
 static const struct class_desc *target_class(struct restore *r)
 {
-    const struct cfg *c = r->engine->cfg;
-    const struct cfg_subject s = target_subject(r);
-    const bool image = !strcmp(r->target_driver, "rbd");
-    const struct cfg_class *k = image && !cfg_class_of(c, s) ? class_with_driver(r, r->target_driver) : NULL;
-    struct cfg_policy p = {.effective = NULL};
-    if (!k || cfg_policy_of_class(c, k->name, &p, NULL) < 0)
-        return class_for_path(c, s, r->target_driver);
-    const struct class_desc *ret = class_from_cfg(c, k, &p);
-    cfg_policy_clear(&p);
-    return ret;
-}
-
-/* A target that is no path: a class has to say where it is. */
-static int check_remote(struct restore *r, struct err *e)
-{
-    CLEANUP(class_desc_unrefp) const struct class_desc *k = target_class(r);
-    const char *name = r->req.target;
-    if (strcmp(r->target_driver, "rbd") != 0)
-        return 0;
-    if (!strcmp(k->name, CLASS_OF_TARGET)) {
-        err_set(e, ERR_USAGE, EINVAL, "%s is neither an absolute path nor an image of a storage class with driver rbd",
-                name);
-        return err_hint(e, "if several classes have this driver, the one whose `match` selects the image counts");
-    }
-    if (r->op.policy->mover[0])
-        return err_set(e, ERR_USAGE, ENOTSUP,
-                       "%s was stored by a mover plugin, which restores it to a file or a device, not to an image",
-                       r->op.volume->name);
-    return 0;
+    const struct target_named t = target_named(r);
+    return class_of_target(r->engine->cfg, &t);
 }
 
 static int write_restore(struct restore *r, struct err *e)
@@ -412,7 +372,8 @@ static void target_seen(struct step_result *s, void *arg)
     }
     r->target_exists = found.exists;
     r->target_driver = driver_of_target(r->req.target, found.block);
-    if (check_remote(r, &e) < 0)
+    const struct target_named named = target_named(r);
+    if (target_refused(r->engine->cfg, &named, &r->op, &e) < 0)
         restore_end(r, &e);
     else
         look_at_native(r);

@@ -226,8 +226,8 @@ static int add_operation(struct submit *s, const json_t *volume, const struct cf
         rc = err_set(e, ERR_USAGE, 0, "%s: mover \"%s\" does not exist", name,
                      p.mover); /* AP-25: at once, not by timeout */
     else if (raw && !moves) {
-        rc = err_set(e, ERR_USAGE, 0, "%s: driver device takes no native snapshots, and move-data = no moves nothing",
-                     name);
+        rc = err_set(e, ERR_USAGE, 0, "%s: driver %s takes no native snapshots, and move-data = no moves nothing", name,
+                     k->driver);
         err_hint(e, "set move-data = yes for it, or leave it out");
     }
     cfg_policy_clear(&p);

@@ -2,6 +2,7 @@
 /* types.c - the tables of types.h: what each member is called on disk and on the wire */
 #include "daemon/records/types.h"
 
+#include "daemon/records/driver-kind.h"
 #include "daemon/records/table-impl.h"
 
 #include <errno.h>
@@ -148,7 +149,7 @@ TABLE(policy, "policy", .none = &policy_none, .keep_text = true);
 
 bool driver_is_raw(const char *driver)
 {
-    return !strcmp(driver, "device") || !strcmp(driver, "nbd");
+    return driver_kind_of(driver)->raw != NULL;
 }
 
 #define S struct class_desc

@@ -563,6 +563,7 @@ static bool device_takes_option(const struct driver_class *c, const char *key)
 const struct driver driver_device = {
     .name = "device",
     .text = "raw block devices, read without a snapshot: images are not crash-consistent if anything writes",
+    .traits = DRIVER_RAW | DRIVER_PEERS,
     .abilities = device_abilities,
     .takes_option = device_takes_option,
     .volumes = device_volumes,

@@ -163,6 +163,14 @@ enum driver_ability {
     DRIVER_SOCKET = 1 << 9       /* what open() returns is no file: no other class can hold a copy of it */
 };
 
+/* What is true of a driver for every class (daemon/records/driver-kind.h has the same). */
+enum driver_trait {
+    DRIVER_RAW = 1 << 0,      /* takes no native snapshots: what is read is the volume itself */
+    DRIVER_PEERS = 1 << 1,    /* looks at `peers` of a class */
+    DRIVER_COW_SIZE = 1 << 2, /* obeys `cow_percent` */
+    DRIVER_CLUSTER = 1 << 3   /* cannot reach a volume, or a restore target, without the options of a class */
+};
+
 /* One of several native snapshots that are taken at one instant. */
 struct group_member {
     const struct driver_class *c;
@@ -180,6 +188,7 @@ typedef int driver_extent_fn(uint64_t start, uint64_t len, void *arg);
 struct driver {
     const char *name;
     const char *text; /* one line of description */
+    unsigned traits;  /* DRIVER_* bits of enum driver_trait */
 
     /* Abilities for this class on this machine (DRIVER_* bits): built-in ones examine the file system or tools, a
      * plugin is called (`describe`). Also validates the class: ERR_USAGE for an unusable one. */

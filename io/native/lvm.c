@@ -201,6 +201,7 @@ const struct driver driver_lvm_thin = {
 
 const struct driver driver_lvm = {
     .name = LVM_THICK_NAME,
+    .traits = DRIVER_COW_SIZE,
     .text = "other logical volumes; a native snapshot is a COW snapshot in the same volume group",
     COMMON,
 };

@@ -414,6 +414,7 @@ const struct driver driver_nbd = {
     .name = "nbd",
     .text =
         "exports of NBD servers (QEMU, qemu-nbd, nbdkit), read without a snapshot: of one point in time if they are",
+    .traits = DRIVER_RAW,
     .abilities = nbd_abilities,
     .volumes = nbd_volumes,
     .resolve = nbd_resolve,

@@ -196,6 +196,7 @@ static int rbd_open(const struct driver_class *c, const struct exposure *x, int 
 const struct driver driver_rbd = {
     .name = "rbd",
     .text = "images of Ceph (RBD); a native snapshot is a snapshot of the image",
+    .traits = DRIVER_CLUSTER,
     .abilities = rbd_abilities,
     .takes_option = rbd_takes_option,
     .volumes = rbd_volumes,

@@ -17,6 +17,14 @@ else
     fail "the law of dependencies" "$out"
 fi
 check "rooms are linked in their order, without a group" bash -c '! grep -e --start-group Makefile'
+# What depends on the kind of storage the drivers state (io/native/driver.h), or a table has (daemon/records/driver-kind.c).
+drivers=$(sed -nE 's/.*(\.name = |_NAME |_DRIVER )"([a-z-]+)".*/\2/p' io/native/*.[ch] | grep -v snapferry | sort -u | paste -sd'|')
+named() { grep -rnE --include='*.[ch]' "str[a-z]*cmp\([^;\"]*(driver|->name)[^;\"]*\"($drivers)\"" "$@"; }
+same "the names of all drivers are known" "$(tr '|' '\n' <<<"$drivers" | wc -l)" 9
+same "no driver is compared by its name in daemon/" "$(named daemon)" ""
+mkdir -p "$WORK/by-name"
+echo 'if (strcmp(k->driver, "rbd") != 0)' >"$WORK/by-name/one.c"
+check "one that is would be noticed" named "$WORK/by-name"
 sed -n 's/^\([a-z][^: ]*\): */\1 /p' tests/law/rooms >"$WORK/rooms"
 sed -n 's/^| `\([^`]*\)` |[^|]*| \(.*\) |$/\1 \2/p' docs/architecture.md | sed 's/ -$/ /' >"$WORK/rooms.docs"
 check "docs/architecture.md has the same table" diff "$WORK/rooms" "$WORK/rooms.docs"

@@ -29,6 +29,7 @@ poll = 1s
 driver = plugin:dir
 match = $WORK/xfs/vm/*.img
 target = $WORK/xfs/vm/.snap
+backup-option.speed = fast
 snapshots-to-retain = 1"
 config_class img "$WORK/xfs/img" 'mover = plugin:archive' 'snapshots-to-retain = 0'
 check "the configuration is accepted" "$SNAPFERRY" check-config --config-dir "$CONF"
@@ -69,6 +70,10 @@ for how in 'exit 5' 'sleep 60'; do
     [ "$how" = "exit 5" ] || expect "explain answers as well" 0 "storage does not answer" \
         -- ask explain "$WORK/xfs/vm/a.img"
 done
+printf '#!/bin/bash\n[ $1 != volumes ] || { cat >%s; exec <%s; }\nexec %s "$@"\n' "$WORK/asked" "$WORK/asked" \
+    "$WORK/driver-real" >"$WORK/driver-dir"
+check "the volumes of a class are asked for" askj volumes
+same "with the options of the class" "$(jq -c '.. | .options? // empty' "$WORK/asked")" '{"speed":"fast"}'
 mv "$WORK/driver-real" "$WORK/driver-dir"
 check "then it is asked again" jq -e '.unsure == null' <<<"$(askj volumes 2>/dev/null)"
 check "both are deleted" ask delete "$B" --wait --quiet

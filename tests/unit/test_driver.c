@@ -2,6 +2,7 @@
 /* Drivers without storage: names, documents, and the choice of a mechanism (decisions 3; PVC-05, PVC-06, PVC-10). */
 #include "tests/unit/test.h"
 
+#include "daemon/records/driver-kind.h"
 #include "io/volume-id.h"
 #include "io/native/driver.h"
 #include "io/native/json-fields.h"
@@ -354,12 +355,34 @@ static void options(void **state)
     assert_true(driver_device.takes_option(&c, "ceph-user") && driver_plugin.takes_option(&c, "x"));
 }
 
+/* What is decided by the name of a driver is what the driver states. */
+static void kinds(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; driver_at(i); i++) {
+        const struct driver *d = driver_at(i);
+        const struct driver_kind *k = driver_kind_of(d->name);
+        assert_int_equal(k->raw != NULL, (d->traits & DRIVER_RAW) != 0);
+        assert_int_equal(k->has_peers, (d->traits & DRIVER_PEERS) != 0);
+        assert_int_equal(k->has_cow, (d->traits & DRIVER_COW_SIZE) != 0);
+        assert_int_equal(k->has_cluster, (d->traits & DRIVER_CLUSTER) != 0);
+    }
+    assert_int_equal(driver_device.traits | driver_nbd.traits | driver_lvm.traits | driver_rbd.traits,
+                     DRIVER_RAW | DRIVER_PEERS | DRIVER_COW_SIZE | DRIVER_CLUSTER);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_registry),    cmocka_unit_test(test_alias),
-                                       cmocka_unit_test(test_choose),      cmocka_unit_test(test_same_pool),
-                                       cmocka_unit_test(test_documents),   cmocka_unit_test(test_exposures_documents),
-                                       cmocka_unit_test(test_device_ids),  cmocka_unit_test(labels_of_names),
-                                       cmocka_unit_test(drivers_of_names), cmocka_unit_test(options)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_registry),
+                                       cmocka_unit_test(test_alias),
+                                       cmocka_unit_test(test_choose),
+                                       cmocka_unit_test(test_same_pool),
+                                       cmocka_unit_test(test_documents),
+                                       cmocka_unit_test(test_exposures_documents),
+                                       cmocka_unit_test(test_device_ids),
+                                       cmocka_unit_test(labels_of_names),
+                                       cmocka_unit_test(drivers_of_names),
+                                       cmocka_unit_test(options),
+                                       cmocka_unit_test(kinds)};
     return cmocka_run_group_tests_name("drivers", tests, NULL, NULL);
 }
