@@ -91,6 +91,32 @@ END
     LD_LIBRARY_PATH=$CEPH_LIBS timeout 60 /usr/bin/python3 tests/tools/rbd.py "$ceph_dir/ceph.conf" pools "$@" \
         >>"$ceph_dir/out" 2>&1 || { fail "Ceph has pools" "$(tail -n 5 "$ceph_dir/out")"; finish; }
 }
+# rbd_need POOL...: such a cluster, or the test is skipped. rbd_call ARGUMENT...: a call of the driver in the cluster;
+# call: as the user snapferry, of a class with the images of pool vms.
+rbd_need() {
+    if ! rbd_cluster "$@"; then
+        skip "images of Ceph" "its programs could not be fetched (tests/deps.sh)"
+        finish
+    fi
+    export SNAPFERRY_NO_SYSTEMD=1 # only snapferryd can be what a unit executes
+    RBD_CALL=("$TOOLS/driver_call" --driver rbd --option "ceph-config=$ceph_dir/ceph.conf")
+}
+rbd_call() { "${RBD_CALL[@]}" "$@"; }
+call() { rbd_call --option ceph-user=snapferry --match 'vms/*' "$@"; }
+# The daemon and what it starts in one directory with snapferry-rbd; after tests/daemon-lib.sh. rbd_class WORDS LINE...:
+# its storage class.
+rbd_beside_daemon() {
+    cp "$SNAPFERRYD" "${SNAPFERRYD%d}-mover" "$SNAPFERRY" "$WORK/bin/"
+    SNAPFERRYD=$WORK/bin/snapferryd
+}
+rbd_class() {
+    config_add 50-ceph "[storage-class \"ceph\"]
+driver = rbd
+match = $1
+backup-option.ceph-config = $ceph_dir/ceph.conf
+backup-option.ceph-user = snapferry
+$(printf '%s\n' "${@:2}")"
+}
 # Ceph's own command.
 rbd() {
     LD_LIBRARY_PATH=$CEPH_LIBS timeout 60 "$CEPH_ROOT/usr/bin/rbd" -c "$ceph_dir/ceph.conf" "$@" 2>>"$ceph_dir/out"

@@ -171,6 +171,43 @@ bool rbd_snap_find(const struct rbd_image *i, const char *name, struct rbd_snap 
     return false;
 }
 
+/* ---- marks ---- */
+
+int rbd_mark_write(const struct driver_class *c, const char *fsid, const struct rbd_image *i, json_t *own, char **ret,
+                   struct err *e)
+{
+    json_t *j = json_pack("{s:i, s:s, s:s}", "version", VERSION, "node", c->node, "cluster", fsid);
+    json_t *of = i ? json_pack("{s:o, s:s}", "pool_id", u64_json(i->pool_id), "image", i->id) : json_object();
+    const bool good = own && j && of && json_object_update(own, j) == 0 && json_object_update(own, of) == 0;
+    *ret = good ? json_dumps(own, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+    json_decref(own);
+    json_decref(of);
+    json_decref(j);
+    return *ret ? 0 : err_nomem(e);
+}
+
+static bool is_of(const json_t *j, const char *key, const char *text)
+{
+    const char *s = json_string_value(json_object_get(j, key));
+    return s && strcmp(s, text) == 0;
+}
+
+json_t *rbd_mark_read(const struct driver_class *c, const struct rbd_report *r, const struct rbd_image *i,
+                      const char *key, const char *alias)
+{
+    static const char what[] = "tag";
+    uint64_t version, pool;
+    const char *text = json_string_value(json_object_get(i->meta, key));
+    json_t *j = text ? json_loads(text, JSON_REJECT_DUPLICATES, NULL) : NULL;
+    if (json_is_object(j) && field_u64(j, what, "version", &version, true, NULL) == 0 && version == VERSION &&
+        is_of(j, "cluster", r->fsid) && is_of(j, "image", i->id) &&
+        field_u64(j, what, "pool_id", &pool, true, NULL) == 0 && pool == i->pool_id && is_of(j, "node", c->node) &&
+        is_of(j, "alias", alias))
+        return j;
+    json_decref(j);
+    return NULL;
+}
+
 /* ---- the owner tag ---- */
 
 void rbd_tag_key(const char *alias, char ret[64])
@@ -181,37 +218,17 @@ void rbd_tag_key(const char *alias, char ret[64])
 int rbd_tag_write(const struct driver_class *c, const struct rbd_report *r, const struct rbd_image *i,
                   const struct native_tag *tag, char **ret, struct err *e)
 {
-    json_t *j = native_tag_json(tag);
-    json_t *more = json_pack("{s:i, s:s, s:s, s:o, s:s}", "version", VERSION, "node", c->node, "cluster", r->fsid,
-                             "pool_id", u64_json(i->pool_id), "image", i->id);
-    *ret = j && more && json_object_update(j, more) == 0 ? json_dumps(j, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
-    json_decref(j);
-    json_decref(more);
-    return *ret ? 0 : err_nomem(e);
-}
-
-static bool is_of(const json_t *j, const char *key, const char *text)
-{
-    const char *s = json_string_value(json_object_get(j, key));
-    return s && strcmp(s, text) == 0;
+    return rbd_mark_write(c, r->fsid, i, native_tag_json(tag), ret, e);
 }
 
 int rbd_tag_read(const struct driver_class *c, const struct rbd_report *r, const struct rbd_image *i, const char *alias,
                  struct rbd_tag *ret)
 {
-    static const char what[] = "tag";
     char key[64];
-    uint64_t version, pool;
     memset(ret, 0, sizeof *ret);
     rbd_tag_key(alias, key);
-    const char *text = json_string_value(json_object_get(i->meta, key));
-    json_t *j = text ? json_loads(text, JSON_REJECT_DUPLICATES, NULL) : NULL;
-    const bool good = json_is_object(j) && field_u64(j, what, "version", &version, true, NULL) == 0 &&
-                      version == VERSION && is_of(j, "cluster", r->fsid) && is_of(j, "image", i->id) &&
-                      field_u64(j, what, "pool_id", &pool, true, NULL) == 0 && pool == i->pool_id &&
-                      field_text(j, what, "node", ret->node, sizeof ret->node, true, NULL) == 0 &&
-                      strcmp(ret->node, c->node) == 0 && native_tag_from_json(&ret->tag, j, what, NULL) == 0 &&
-                      strcmp(ret->tag.alias, alias) == 0;
+    json_t *j = rbd_mark_read(c, r, i, key, alias);
+    const bool good = j && native_tag_from_json(&ret->tag, j, "tag", NULL) == 0;
     const json_int_t snap = json_integer_value(json_object_get(j, "snap"));
     ret->snap = snap > 0 ? (uint64_t)snap : 0;
     json_decref(j);
@@ -255,6 +272,22 @@ int rbd_tags(const struct driver_class *c, const struct rbd_report *r, rbd_tag_f
 }
 
 /* ---- finding ---- */
+
+int rbd_report_of(struct rbd_report *ret, const struct driver_class *c, const char *name, struct err *e)
+{
+    char exact[VOLUME_NAME_MAX + 1];
+    const char *const names[] = {exact, NULL};
+    *ret = (struct rbd_report){.doc = NULL};
+    int rc = rbd_name_check(name, e);
+    if (rc < 0)
+        return rc;
+    snprintf(exact, sizeof exact, "=%s", name);
+    rc = rbd_report_read(ret, c, names, e);
+    if (rc == 0 && ret->n == 0)
+        rc = err_plain(e, ERR_NOT_FOUND, ENOENT, "there is no image %s", name);
+    return rc;
+}
+
 
 static const struct rbd_image *image_with(const struct driver_class *c, const struct rbd_report *r, const char *alias,
                                           struct rbd_tag *t)

@@ -12,21 +12,6 @@
 
 /* ---- taking ---- */
 
-static int look(const struct driver_class *c, const char *name, struct rbd_report *r, struct err *e)
-{
-    char exact[VOLUME_NAME_MAX + 1];
-    const char *const names[] = {exact, NULL};
-    *r = (struct rbd_report){.doc = NULL};
-    int rc = rbd_name_check(name, e);
-    if (rc < 0)
-        return rc;
-    snprintf(exact, sizeof exact, "=%s", name);
-    rc = rbd_report_read(r, c, names, e);
-    if (rc == 0 && r->n == 0)
-        rc = err_plain(e, ERR_NOT_FOUND, ENOENT, "there is no image %s", name);
-    return rc;
-}
-
 /* One that is complete is what was asked for. -ENOENT: none. */
 static int find_taken(const struct driver_class *c, const struct rbd_report *r, const char *alias, struct native *ret,
                       struct err *e)
@@ -100,7 +85,7 @@ int rbd_snapshot(const struct driver_class *c, const struct volume *v, const str
     snprintf(what, sizeof what, "cannot take a native snapshot of %.300s", v->name);
     if (!alias_valid(tag->alias))
         return err_set(e, ERR_USAGE, EINVAL, "invalid alias \"%.64s\"", tag->alias);
-    int rc = look(c, v->name, &r, e);
+    int rc = rbd_report_of(&r, c, v->name, e);
     if (rc == 0)
         rc = find_taken(c, &r, tag->alias, ret, e);
     if (rc != -ENOENT || !r.n)
@@ -109,7 +94,7 @@ int rbd_snapshot(const struct driver_class *c, const struct volume *v, const str
     if (rc == 0)
         rc = take_of(c, &r, v, tag, what, e);
     if (rc == 0)
-        rc = look(c, v->name, &after, e);
+        rc = rbd_report_of(&after, c, v->name, e);
     if (rc == 0) {
         rc = find_taken(c, &after, tag->alias, ret, e);
         if (rc == -ENOENT)
@@ -178,7 +163,7 @@ static int is_foreign(const struct driver_class *c, const struct native *n, stru
     if (!snap)
         return 0;
     snprintf(name, sizeof name, "%.*s", (int)(snap - n->handle), n->handle);
-    int rc = look(c, name, &r, &why);
+    int rc = rbd_report_of(&r, c, name, &why);
     if (rc < 0 && why.cls == ERR_NOT_FOUND)
         return 0;
     if (rc < 0) {

@@ -19,8 +19,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define VERSION 1
-
 /* ---- names ---- */
 
 /* Parts of a name that rbd_name_check() accepts. */
@@ -57,24 +55,12 @@ static void tag_key(const char *alias, char ret[64])
     snprintf(ret, 64, RBD_TARGET "%.36s", alias);
 }
 
-/* Without the id of the image and the number of its pool for a new one, which snapferry-rbd adds. */
 static int tag_write(const struct driver_class *c, const char *fsid, const struct rbd_image *i, const char *alias,
                      const struct restore_target *t, char **ret, struct err *e)
 {
-    json_t *j = json_pack("{s:i, s:s, s:s, s:s, s:s, s:o, s:I, s:b}", "version", VERSION, "node", c->node, "cluster",
-                          fsid, "alias", alias, "final", t->final, "size", u64_json(t->size), "created_ns",
-                          (json_int_t)now_ns(), "in_place", i != NULL);
-    json_t *more = i ? json_pack("{s:o, s:s}", "pool_id", u64_json(i->pool_id), "image", i->id) : json_object();
-    *ret = j && more && json_object_update(j, more) == 0 ? json_dumps(j, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
-    json_decref(j);
-    json_decref(more);
-    return *ret ? 0 : err_nomem(e);
-}
-
-static bool is_of(const json_t *j, const char *key, const char *text)
-{
-    const char *s = json_string_value(json_object_get(j, key));
-    return s && strcmp(s, text) == 0;
+    json_t *own = json_pack("{s:s, s:s, s:o, s:I, s:b}", "alias", alias, "final", t->final, "size", u64_json(t->size),
+                            "created_ns", (json_int_t)now_ns(), "in_place", i != NULL);
+    return rbd_mark_write(c, fsid, i, own, ret, e);
 }
 
 int rbd_target_tag_read(const struct driver_class *c, const struct rbd_report *r, const struct rbd_image *i,
@@ -82,16 +68,10 @@ int rbd_target_tag_read(const struct driver_class *c, const struct rbd_report *r
 {
     static const char what[] = "tag";
     char key[64];
-    uint64_t version, pool;
     memset(ret, 0, sizeof *ret);
     tag_key(alias, key);
-    const char *text = json_string_value(json_object_get(i->meta, key));
-    json_t *j = text ? json_loads(text, JSON_REJECT_DUPLICATES, NULL) : NULL;
-    const bool good = json_is_object(j) && field_u64(j, what, "version", &version, true, NULL) == 0 &&
-                      version == VERSION && is_of(j, "cluster", r->fsid) && is_of(j, "image", i->id) &&
-                      field_u64(j, what, "pool_id", &pool, true, NULL) == 0 && pool == i->pool_id &&
-                      is_of(j, "node", c->node) && is_of(j, "alias", alias) &&
-                      field_text(j, what, "final", ret->final, sizeof ret->final, true, NULL) == 0 &&
+    json_t *j = rbd_mark_read(c, r, i, key, alias);
+    const bool good = j && field_text(j, what, "final", ret->final, sizeof ret->final, true, NULL) == 0 &&
                       field_u64(j, what, "size", &ret->size, true, NULL) == 0 &&
                       field_i64(j, what, "created_ns", &ret->created_ns, NULL) == 0 &&
                       field_bool(j, what, "in_place", &ret->in_place, NULL) == 0;
@@ -301,23 +281,28 @@ static int alias_of(const char *handle, char ret[ALIAS_LEN + 1], struct err *e)
     return err_set(e, ERR_USAGE, EINVAL, "\"%.512s\" is not a restore target of driver rbd", handle);
 }
 
-static int nothing_there(const struct restore_target *t, struct err *e)
+/* What a call has made that was before: tagged, or restored by it and complete. ERR_NOT_FOUND: neither. */
+static int look_again(const struct driver_class *c, struct found **ret, const struct restore_target *t,
+                      char alias[ALIAS_LEN + 1], struct err *e)
 {
-    return err_plain(e, ERR_NOT_FOUND, ENOENT, "restore target %s is no longer there", t->handle);
+    int rc = alias_of(t->handle, alias, e);
+    if (rc == 0)
+        rc = look_wide(c, ret, t->final, alias, e);
+    if (rc == 0 && !(*ret)->tagged && !((*ret)->image && was_restored_by((*ret)->image, alias)))
+        rc = err_plain(e, ERR_NOT_FOUND, ENOENT, "restore target %s is no longer there", t->handle);
+    return rc;
 }
 
 int rbd_target_open(const struct driver_class *c, const struct restore_target *t, int *fd, struct err *e)
 {
     char alias[ALIAS_LEN + 1];
     CLEANUP(found_freep) struct found *f = NULL;
-    int rc = alias_of(t->handle, alias, e);
-    if (rc == 0)
-        rc = look_wide(c, &f, t->final, alias, e);
+    int rc = look_again(c, &f, t, alias, e);
     if (rc < 0)
         return rc;
     const struct rbd_image *i = f->tagged;
     if (!i)
-        return nothing_there(t, e);
+        return err_plain(e, ERR_NOT_FOUND, ENOENT, "restore target %s is complete already", t->final);
     const char *const args[] = {"fill", i->pool, i->space, i->id, f->key, f->before, NULL};
     return rbd_serve(c, args, t->final, fd, e);
 }
@@ -335,16 +320,10 @@ int rbd_target_commit(const struct driver_class *c, const struct restore_target 
 {
     char what[512], alias[ALIAS_LEN + 1];
     CLEANUP(found_freep) struct found *f = NULL;
-    int rc = alias_of(t->handle, alias, e);
-    if (rc == 0)
-        rc = look_wide(c, &f, t->final, alias, e);
-    if (rc < 0)
+    int rc = look_again(c, &f, t, alias, e);
+    if (rc < 0 || !f->tagged) /* complete, by an earlier call */
         return rc;
     snprintf(what, sizeof what, "cannot put restore target %.300s into place", t->final);
-    if (!f->tagged && f->image && was_restored_by(f->image, alias))
-        return 0; /* by an earlier call */
-    if (!f->tagged)
-        return nothing_there(t, e);
     if (strcmp(f->tag.final, t->final) != 0)
         return err_set(e, ERR_USAGE, EINVAL, "%s was made for %s, not for %s", t->handle, f->tag.final, t->final);
     if (!f->tag.in_place && f->image && f->image != f->tagged)

@@ -74,17 +74,9 @@ static int rbd_abilities(const struct driver_class *c, unsigned *ret, struct err
 
 static int rbd_resolve(const struct driver_class *c, const char *name, struct volume *ret, struct err *e)
 {
-    char exact[VOLUME_NAME_MAX + 1];
-    const char *const names[] = {exact, NULL};
     CLEANUP(rbd_report_free) struct rbd_report r = {.doc = NULL};
     memset(ret, 0, sizeof *ret);
-    int rc = rbd_name_check(name, e);
-    if (rc < 0)
-        return rc;
-    snprintf(exact, sizeof exact, "=%s", name);
-    rc = rbd_report_read(&r, c, names, e);
-    if (rc == 0 && r.n == 0)
-        rc = err_plain(e, ERR_NOT_FOUND, ENOENT, "there is no image %s", name);
+    int rc = rbd_report_of(&r, c, name, e);
     if (rc == 0)
         rbd_describe(&r, &r.image[0], ret);
     return rc;

@@ -41,7 +41,6 @@ struct rbd_snap {
 };
 struct rbd_tag {
     struct native_tag tag;
-    char node[256];
     uint64_t snap; /* its number, 0: incomplete */
 };
 /* Strings belong to the report. */
@@ -91,6 +90,17 @@ void rbd_patterns_free(char ***patterns);
 /* The snapshot of an image with this name. False: none. */
 bool rbd_snap_find(const struct rbd_image *i, const char *name, struct rbd_snap *ret);
 
+/*
+ * What all tags have in common: an object in the metadata `key` that names version, node, cluster, pool, image and
+ * alias. read: NULL if there is none, or it is not of this very image and of this node; write: adds the members to
+ * `own`, which it takes over, for an image that is there (NULL: snapferry-rbd adds those of a new one), as text of
+ * malloc().
+ */
+json_t *rbd_mark_read(const struct driver_class *c, const struct rbd_report *r, const struct rbd_image *i,
+                      const char *key, const char *alias);
+int rbd_mark_write(const struct driver_class *c, const char *fsid, const struct rbd_image *i, json_t *own, char **ret,
+                   struct err *e);
+
 /* Metadata of an owner tag: its key, and the document, of malloc(). */
 void rbd_tag_key(const char *alias, char ret[64]);
 int rbd_tag_write(const struct driver_class *c, const struct rbd_report *r, const struct rbd_image *i,
@@ -105,6 +115,8 @@ bool rbd_native_of(const struct rbd_report *r, const struct rbd_image *i, const 
 typedef int rbd_tag_fn(const struct rbd_report *r, const struct rbd_image *i, const struct rbd_tag *t, void *arg);
 int rbd_tags(const struct driver_class *c, const struct rbd_report *r, rbd_tag_fn *fn, void *arg, struct err *e);
 
+/* The image of this name. ERR_NOT_FOUND; to be freed also after an error. */
+int rbd_report_of(struct rbd_report *ret, const struct driver_class *c, const char *name, struct err *e);
 /*
  * What has this alias: in the image that the hint names (a name, or one with "@SNAPSHOT"), else in all images of the
  * class's pools. -ENOENT without a message. The report is the caller's to free in any case.

@@ -7,33 +7,22 @@
 . "$(dirname "$0")/../ceph-lib.sh"
 cd "$(dirname "$0")/../.." || exit 1
 need_root "driver rbd under the daemon"
-if ! rbd_cluster vms; then
-    skip "images of Ceph" "its programs could not be fetched (tests/deps.sh)"
-    finish
-fi
-# snapferry-rbd lies beside the daemon.
-cp "$SNAPFERRYD" "${SNAPFERRYD%d}-mover" "$WORK/bin/"
-SNAPFERRYD=$WORK/bin/snapferryd
+rbd_need vms
+rbd_beside_daemon
 rbd create -s 64M vms/web1
 rbd create -s 16M vms/db1
 rbd image-meta set vms/db1 snapferry.tag night >/dev/null
 rbd_io vms/web1 w:1048576:20971520 w:50331648:1048576
 rbd_io vms/db1 w:0:4194304
 daemon_setup 'changed-blocks = auto' 'verify-sample = 100' 'retries = 2' || { fail "setup"; finish; }
-class() { # WORDS-OF-MATCH [LINE...]
-    { printf '[storage-class "ceph"]\ndriver = rbd\nmatch = %s\nbackup-option.ceph-config = %s\n' "$1" \
-        "$ceph_dir/ceph.conf"; shift; printf '%s\n' 'backup-option.ceph-user = snapferry' "$@"; } \
-        >"$CONF/conf.d/50-ceph.ini"
-}
 checks() { "$WORK/bin/snapferry" check-config --config-dir "$CONF"; }
-cp "$SNAPFERRY" "$WORK/bin/"
-class web1
+rbd_class web1
 expect "match: what is no image" 2 '50-ceph.ini:3:.*POOL/IMAGE' -- checks
-class 'vms/*' 'backup-option.keyring = /etc/x'
+rbd_class 'vms/*' 'backup-option.keyring = /etc/x'
 expect "an option that is none" 2 'backup-option.keyring' -- checks
-class 'vms/*' 'backup-read-only = no'
+rbd_class 'vms/*' 'backup-read-only = no'
 expect "a writable intermediate" 2 'neither clones nor overlays' -- checks
-class 'vms/web* tag:night' 'snapshots-to-retain = 2'
+rbd_class 'vms/web* tag:night' 'snapshots-to-retain = 2'
 expect "the class is accepted" 0 -- checks
 starts "the daemon starts"
 op() { doc "$1" | jq -rc ".operations[0] | $2"; }
@@ -131,7 +120,7 @@ same "after a rename it is the same volume" "$(wait_state "$id" Completed 90) $(
     "Completed rbd"
 rbd rename vms/web9 vms/web1
 
-class 'vms/web* tag:night' 'snapshots-to-retain = 0' 'changed-blocks = no'
+rbd_class 'vms/web* tag:night' 'snapshots-to-retain = 0' 'changed-blocks = no'
 check "reload: nothing is kept" ask reload --wait --quiet
 id=$(submit vms/db1)
 same "a volume by its label" "$(wait_state "$id" Completed 90)" Completed

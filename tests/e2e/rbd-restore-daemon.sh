@@ -7,22 +7,12 @@
 . "$(dirname "$0")/../ceph-lib.sh"
 cd "$(dirname "$0")/../.." || exit 1
 need_root "restores to images of Ceph under the daemon"
-if ! rbd_cluster vms nix; then
-    skip "images of Ceph" "its programs could not be fetched (tests/deps.sh)"
-    finish
-fi
-# snapferry-rbd lies beside the daemon.
-cp "$SNAPFERRYD" "${SNAPFERRYD%d}-mover" "$WORK/bin/"
-SNAPFERRYD=$WORK/bin/snapferryd
+rbd_need vms nix
+rbd_beside_daemon
 rbd create -s 48M vms/web1
 rbd_io vms/web1 w:1048576:25165824 w:41943040:1048576
 daemon_setup 'changed-blocks = auto' 'retries = 20' || { fail "setup"; finish; }
-config_add 50-ceph "[storage-class \"ceph\"]
-driver = rbd
-match = vms/*
-backup-option.ceph-config = $ceph_dir/ceph.conf
-backup-option.ceph-user = snapferry
-write-limit = 12MiB"
+rbd_class 'vms/*' 'write-limit = 12MiB'
 starts "the daemon starts"
 A=$(submit vms/web1)
 same "a backup" "$(wait_state "$A" Completed 90)" Completed

@@ -7,13 +7,7 @@
 . "$(dirname "$0")/../ceph-lib.sh"
 cd "$(dirname "$0")/../.." || exit 1
 TOOLS=${TOOLS:-$(realpath "${BUILD:-build}")/tests/tools}
-if ! rbd_cluster vms nix; then
-    skip "images of Ceph" "its programs could not be fetched (tests/deps.sh)"
-    finish
-fi
-export SNAPFERRY_NO_SYSTEMD=1 # only snapferryd can be what a unit executes
-CALL=(--driver rbd --option "ceph-config=$ceph_dir/ceph.conf" --option ceph-user=snapferry)
-call() { "$TOOLS/driver_call" "${CALL[@]}" --match 'vms/*' "$@"; }
+rbd_need vms nix
 other_node() { call --node node2 "$@"; }
 uuid() { cat /proc/sys/kernel/random/uuid; }
 MIB=1048576
@@ -67,8 +61,8 @@ expect "an image that exists is refused" 17 'vms/new exists .*allow it to be ove
 expect "a name that is reserved" 2 'reserved' -- call target vms/snapferry-x $SIZE "$(uuid)" keep
 expect "no pool" 16 'there is no pool' -- call target nosuch/x $SIZE "$(uuid)" keep
 expect "no namespace" 16 'no such namespace' -- call target vms/nosuch/x $SIZE "$(uuid)" keep
-expect "no right to write" 20 'profile rbd' -- "$TOOLS/driver_call" --driver rbd --option \
-    "ceph-config=$ceph_dir/ceph.conf" --option ceph-user=other --match 'vms/*' target vms/x $SIZE "$(uuid)" keep
+expect "no right to write" 20 'profile rbd' -- rbd_call --option ceph-user=other \
+    --match 'vms/*' target vms/x $SIZE "$(uuid)" keep
 target vms/late keep
 call pour "$T" <"$WORK/disk"
 rbd create -s 8M vms/late

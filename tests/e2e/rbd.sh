@@ -7,14 +7,7 @@
 . "$(dirname "$0")/../ceph-lib.sh"
 cd "$(dirname "$0")/../.." || exit 1
 TOOLS=${TOOLS:-$(realpath "${BUILD:-build}")/tests/tools}
-if ! rbd_cluster vms nix; then
-    skip "images of Ceph" "its programs could not be fetched (tests/deps.sh)"
-    finish
-fi
-export SNAPFERRY_NO_SYSTEMD=1 # only snapferryd can be what a unit executes
-CALL=(--driver rbd --option "ceph-config=$ceph_dir/ceph.conf" --option ceph-user=snapferry)
-call() { "$TOOLS/driver_call" "${CALL[@]}" --match 'vms/*' "$@"; }
-other() { "$TOOLS/driver_call" --driver rbd --option "ceph-config=$ceph_dir/ceph.conf" "$@"; }
+rbd_need vms nix
 uuid() { cat /proc/sys/kernel/random/uuid; }
 # bytes SNAPSHOT FILE: what a mover would read of it.
 bytes() {
@@ -37,13 +30,13 @@ rbd image-meta set vms/web2 snapferry.tag "gold night" >/dev/null
 rbd image-meta set nix/data owner jane >/dev/null
 
 # ---- volumes ----
-names() { other "$@" volumes | jq -r .name | xargs; }
+names() { rbd_call "$@" volumes | jq -r .name | xargs; }
 same "images of a pool are volumes" "$(call volumes | jq -r '"\(.name) \(.size)"' | xargs)" \
     "vms/web1 67108864 vms/web2 16777216"
 same "by patterns, in namespaces, too" "$(names --match '*/web?' --match 'vms/*/d*')" "vms/lab/db vms/web1 vms/web2"
 same "those of a pool" "$(names --match pool:nix)" nix/data
 # By labels the caller chooses.
-same "metadata are labels" "$(other --match 'tag:x' volumes | jq -r '.labels' | sort | xargs)" \
+same "metadata are labels" "$(rbd_call --match 'tag:x' volumes | jq -r '.labels' | sort | xargs)" \
     "pool:nix tag:owner=jane pool:vms pool:vms pool:vms tag:gold tag:night"
 V=$(call resolve vms/web1)
 id=$(jq -r .id <<<"$V")
@@ -55,20 +48,20 @@ same "which a rename leaves as it is" "$(call resolve vms/renamed | jq -r .id)" 
 rbd rename vms/renamed vms/web1
 expect "an image that is not there" 16 'there is no image vms/web9' -- call resolve vms/web9
 expect "a pool that is not there" 16 'there is no image nosuch/web9' -- call resolve nosuch/web9
-same "nor has a pattern volumes there" "$(other --match 'nosuch/*' volumes 2>&1)" \
+same "nor has a pattern volumes there" "$(rbd_call --match 'nosuch/*' volumes 2>&1)" \
     '# class "gold": ignored: nosuch: there is no such pool in Ceph'
 expect "no name of an image" 2 'not of the form POOL/IMAGE' -- call resolve web1
-expect "nor a pattern of some" 2 'pattern "web\*" is not of the form' -- other --match 'web*' abilities
-expect "an option that is none" 2 'no option backup-option.user' -- other --option user=x --match 'vms/*' abilities
+expect "nor a pattern of some" 2 'pattern "web\*" is not of the form' -- rbd_call --match 'web*' abilities
+expect "an option that is none" 2 'no option backup-option.user' -- rbd_call --option user=x --match 'vms/*' abilities
 expect "a user that is not known" 20 'cannot connect to Ceph as client.nobody' -- \
-    other --option ceph-user=nobody --match 'vms/*' volumes
-expect "one without rights to a pool" 20 'profile rbd' -- other --option ceph-user=other resolve vms/web1
+    rbd_call --option ceph-user=nobody --match 'vms/*' volumes
+expect "one without rights to a pool" 20 'profile rbd' -- rbd_call --option ceph-user=other resolve vms/web1
 same "whose patterns leave it out" \
-    "$(other --option ceph-user=other --match '*/*' volumes 2>/dev/null | jq -r .name | xargs)" nix/data
+    "$(rbd_call --option ceph-user=other --match '*/*' volumes 2>/dev/null | jq -r .name | xargs)" nix/data
 expect "no configuration of Ceph" 2 'cannot read /nowhere/ceph.conf' -- \
     "$TOOLS/driver_call" --driver rbd --option ceph-config=/nowhere/ceph.conf --match 'vms/*' volumes
 expect "the program is in a package of its own" 19 'the package snapferry-rbd' -- \
-    env SNAPFERRY_RBD=/nowhere/snapferry-rbd "$TOOLS/driver_call" "${CALL[@]}" --match 'vms/*' abilities
+    eval 'SNAPFERRY_RBD=/nowhere/snapferry-rbd call abilities'
 
 # ---- points in time, and what changed between them ----
 rbd_io vms/web1 w:1048576:3145728 w:20971520:1048576
@@ -275,7 +268,7 @@ same "after a kill at each step of both nothing is left" "$left$(ours vms/web2)"
 # A server ends with the socket of its client, whoever held that.
 servers() { pgrep -fc "snapferry-rbd .*$ceph_dir/ceph.conf.* serve" || true; }
 S=$(call snapshot vms/web2 "$(uuid)")
-"$TOOLS/driver_call" "${CALL[@]}" --match 'vms/*' cat "$(call expose "$S" native ro "")" >"$WORK/slow" &
+"${RBD_CALL[@]}" --option ceph-user=snapferry --match 'vms/*' cat "$(call expose "$S" native ro "")" >"$WORK/slow" &
 reader=$!
 disown $reader
 exec 7<"$WORK/slow"

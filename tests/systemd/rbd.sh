@@ -16,12 +16,7 @@ repository_make || { fail "a repository"; finish; }
 rbd create -s 64M vms/web1
 rbd_io vms/web1 w:1048576:62914560
 config_service 'changed-blocks = auto'
-config_add 50-ceph "[storage-class \"ceph\"]
-driver = rbd
-match = vms/*
-backup-option.ceph-config = $ceph_dir/ceph.conf
-backup-option.ceph-user = snapferry
-read-limit = 8MiB"
+rbd_class 'vms/*' 'read-limit = 8MiB'
 expect "the configuration is accepted" 0 -- "$SNAPFERRY" check-config
 systemctl start $UNIT || { fail "the service starts"; finish; }
 until_true 30 answers
