@@ -433,6 +433,9 @@ const char *operation_label(const struct operation *op);
 #define SOURCE_TEXT 4600
 void operation_source(const struct operation *op, char out[SOURCE_TEXT]);
 void volume_source(const struct volume_row *v, const char *node, char out[SOURCE_TEXT]);
+/* Storage may have to copy, to look at or to remove each part of a volume to restore into: what steps of a restore may
+ * take beyond their limits. 0 for others. */
+int64_t operation_size_s(const struct operation *op);
 static inline bool operation_is_restore(const struct operation *op)
 {
     return op->kind == KIND_RESTORE;

@@ -37,7 +37,8 @@ static void expose_done(struct decide *d, struct operation *op, struct work_resu
     }
     if (s->err.cls) {
         operation_attempt_failed(d, op, stage, &s->err,
-                                 s->err.cls != ERR_USAGE && s->err.cls != ERR_TARGET && s->err.cls != ERR_NOT_FOUND);
+                                 s->err.cls != ERR_USAGE && s->err.cls != ERR_NOT_FOUND &&
+                                     (s->err.cls != ERR_TARGET || target_is_away(&s->err)));
         return;
     }
     const bool restore = operation_is_restore(op);
@@ -261,7 +262,8 @@ static void commit_target(struct decide *d, struct operation *op)
 {
     if (op->state == OP_RUNNING || operation_become(d, op, OP_RUNNING) == 0)
         plan_work(d, ROW_OPERATION, op->id, WORK_COMMIT,
-                  json_pack("{s:o,s:O}", "class", class_desc_to_json(op->own), "target", op->target), 600);
+                  json_pack("{s:o,s:O}", "class", class_desc_to_json(op->own), "target", op->target),
+                  600 + operation_size_s(op));
 }
 
 /* ---- releasing ---- */
@@ -433,7 +435,7 @@ static void clean_up(struct decide *d, struct operation *op)
             ask_ahead(d, op);
             const int64_t timeout = op->policy->snapshot_timeout_s;
             plan_work(d, ROW_OPERATION, op->id, WORK_UNDO, json_pack("{s:O}", "intents", list),
-                      timeout > 60 ? timeout : 60);
+                      (timeout > 60 ? timeout : 60) + operation_size_s(op));
             return;
         }
         op->undone = true;

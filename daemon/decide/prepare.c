@@ -18,9 +18,23 @@
 
 #define ADOPTED_S 15 /* in which a mover that was adopted tells what it has read */
 
+#define STORAGE_BYTES_PER_S (INT64_C(4) << 20) /* of slow storage */
+
+int64_t operation_size_s(const struct operation *op)
+{
+    return operation_is_restore(op) ? op->size / STORAGE_BYTES_PER_S : 0;
+}
+
+/* The driver may have to copy the volume, for the target of some restores. */
+static int64_t whole_s(const struct operation *op)
+{
+    const bool copies = op->from == FROM_NATIVE || op->differential || op->ranged;
+    return op->policy->prepare_timeout_s + (copies ? operation_size_s(op) : 0);
+}
+
 static int64_t whole_ns(const struct operation *op)
 {
-    return op->policy->prepare_timeout_s * NS_PER_S;
+    return whole_s(op) * NS_PER_S;
 }
 
 static void set_deadline(struct decide *d, struct operation *op, int64_t at_ns)
@@ -70,7 +84,7 @@ int64_t prepare_left_s(struct decide *d, const struct operation *op)
 {
     const int64_t left = op->prepare_deadline_ns - decide_now(d);
     if (!op->prepare_deadline_ns)
-        return op->policy->prepare_timeout_s;
+        return whole_s(op);
     return left < NS_PER_S ? 1 : (left + NS_PER_S - 1) / NS_PER_S;
 }
 
@@ -141,7 +155,7 @@ void prepare_error(const struct operation *op, const struct err *last, char stag
     waits_for(op, &at, what, sizeof what);
     snprintf(stage, 32, "%s", at);
     err_set(ret, last ? last->cls : ERR_GENERIC, 0, "nothing was %s within prepare-timeout (%s): %s%s%.600s",
-            operation_is_restore(op) ? "restored" : "read", duration_words(op->policy->prepare_timeout_s), what,
+            operation_is_restore(op) ? "restored" : "read", duration_words(whole_s(op)), what,
             message[0] ? "; last error: " : "", message);
     err_hint(ret, "%s",
              last && last->hint[0]      ? last->hint

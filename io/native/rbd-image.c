@@ -288,7 +288,6 @@ int rbd_report_of(struct rbd_report *ret, const struct driver_class *c, const ch
     return rc;
 }
 
-
 static const struct rbd_image *image_with(const struct driver_class *c, const struct rbd_report *r, const char *alias,
                                           struct rbd_tag *t)
 {

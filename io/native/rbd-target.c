@@ -313,7 +313,7 @@ static int complete(const struct driver_class *c, const struct found *f, const c
     const struct rbd_image *i = f->tagged;
     const char *const place[] = {"place", i->pool, i->space, i->id, f->key, f->name.image, RBD_RESTORED, NULL};
     const char *const settle[] = {"settle", i->pool, i->space, i->id, f->key, f->before, RBD_RESTORED, NULL};
-    return rbd_change(c, what, f->tag.in_place ? settle : place, NULL, e);
+    return rbd_change_all(c, what, f->tag.in_place ? settle : place, NULL, i->size, e);
 }
 
 int rbd_target_commit(const struct driver_class *c, const struct restore_target *t, struct err *e)
@@ -349,7 +349,7 @@ static int discard(const struct driver_class *c, const struct found *f, const ch
     snprintf(image, sizeof image, RBD_PREFIX "%.36s", alias);
     const char *const args[] = {"discard", f->name.pool, f->name.space, image, f->key, NULL};
     struct err why = ERR_INIT;
-    int rc = rbd_change(c, what, args, NULL, &why);
+    int rc = rbd_change_all(c, what, args, NULL, f->staged ? f->staged->size : 0, &why);
     if (rc < 0 && why.cls == ERR_NOT_FOUND) /* its pool */
         return 0;
     if (rc < 0 && e)
@@ -361,7 +361,7 @@ static int revert(const struct driver_class *c, const struct found *f, const str
                   struct err *e)
 {
     const char *const args[] = {"revert", i->pool, i->space, i->id, f->key, f->before, NULL};
-    return rbd_change(c, what, args, NULL, e);
+    return rbd_change_all(c, what, args, NULL, i->size, e);
 }
 
 /* All that is left of one whose tag the administrator has removed. */

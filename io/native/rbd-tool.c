@@ -20,6 +20,7 @@
 #define OUT_MAX (64u << 20)
 #define LOOK_SECONDS 900
 #define CHANGE_SECONDS 300
+#define CHANGE_BYTES_PER_S (UINT64_C(4) << 20)
 #define PRINT_SECONDS (24 * 3600) /* the step's own deadline is shorter */
 #define READY_SECONDS 60
 
@@ -160,11 +161,18 @@ static int call_run(struct call *k, char **out, struct err *e)
 int rbd_change(const struct driver_class *c, const char *what, const char *const *args, const char *input,
                struct err *e)
 {
+    return rbd_change_all(c, what, args, input, 0, e);
+}
+
+int rbd_change_all(const struct driver_class *c, const char *what, const char *const *args, const char *input,
+                   uint64_t size, struct err *e)
+{
     struct call k;
     int rc = call_make(&k, c, args, e);
     if (rc < 0)
         return rc;
-    k.p.timeout_s = CHANGE_SECONDS;
+    const uint64_t seconds = CHANGE_SECONDS + size / CHANGE_BYTES_PER_S;
+    k.p.timeout_s = seconds < PRINT_SECONDS ? (unsigned)seconds : PRINT_SECONDS;
     k.p.input = input;
     k.p.input_len = input ? strlen(input) : 0;
     /* A client that is killed while it holds the lock of an image keeps others from writing for half a minute. */

@@ -68,6 +68,9 @@ void rbd_report_free(struct rbd_report *r);
 /* A command that prints nothing: NULL-terminated, its name first. */
 int rbd_change(const struct driver_class *c, const char *what, const char *const *args, const char *input,
                struct err *e);
+/* The same of one that has to look at, copy or remove each object of an image of that size. */
+int rbd_change_all(const struct driver_class *c, const char *what, const char *const *args, const char *input,
+                   uint64_t size, struct err *e);
 /* Passes its output on. */
 int rbd_print(const struct driver_class *c, const char *const *args,
               int (*fn)(const void *, size_t, void *, struct err *), void *arg, struct err *e);
@@ -124,6 +127,13 @@ int rbd_report_of(struct rbd_report *ret, const struct driver_class *c, const ch
 int rbd_find_ours(const struct driver_class *c, struct rbd_report *r, const char *hint, const char *alias,
                   const struct rbd_image **image, struct rbd_tag *t, struct err *e);
 
+/* ---- rbd-expose.c ---- */
+
+int rbd_expose(const struct driver_class *c, const struct native *n, const struct driver_class *into,
+               enum expose_mechanism m, bool read_only, const char *alias, struct exposure *ret, struct err *e);
+/* A socket with a server of its own at the other end: who reads negotiates. */
+int rbd_open(const struct driver_class *c, const struct exposure *x, int *fd, struct err *e);
+
 /* ---- rbd-native.c ---- */
 
 int rbd_snapshot(const struct driver_class *c, const struct volume *v, const struct native_tag *tag, struct native *ret,
@@ -154,6 +164,9 @@ int rbd_target_tag_read(const struct driver_class *c, const struct rbd_report *r
 int rbd_target(const struct driver_class *c, const char *name, uint64_t size, const char *alias, enum target_use use,
                struct restore_target *ret, struct err *e);
 int rbd_target_open(const struct driver_class *c, const struct restore_target *t, int *fd, struct err *e);
+/* rbd-copy.c */
+int rbd_target_from_native(const struct driver_class *c, const struct native *n, const struct restore_target *t,
+                           struct err *e);
 int rbd_target_commit(const struct driver_class *c, const struct restore_target *t, struct err *e);
 int rbd_target_abort(const struct driver_class *c, const struct restore_target *t, struct err *e);
 bool rbd_target_kept(const struct driver_class *c, const struct restore_target *t);

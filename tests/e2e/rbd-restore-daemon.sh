@@ -18,11 +18,14 @@ A=$(submit vms/web1)
 same "a backup" "$(wait_state "$A" Completed 90)" Completed
 rbd export --no-progress vms/web1 - >"$WORK/orig"
 
-# begin TARGET OPTIONS...: sets R (the restore) and O (its operation).
-begin() {
-    R=$(askj restore "$A/vms/web1" "$@" 2>"$WORK/err" | jq -r '.restore // empty')
+# begin TARGET OPTIONS...: from the repository; sets R (the restore) and O (its operation). begin_from native|auto
+# TARGET OPTIONS...: of the volume VOLUME.
+VOLUME=vms/web1
+begin_from() {
+    R=$(askj restore "$A/$VOLUME" "${@:2}" --from "$1" 2>"$WORK/err" | jq -r '.restore // empty')
     [ -n "$R" ] && O=$(op_id "$R")
 }
+begin() { begin_from repository "$@"; }
 # completed NAME IMAGE
 completed() {
     local s
@@ -61,6 +64,26 @@ cancel() {
 }
 resumed() { check "$1" test "$(op '.result.resumedFrom // 0')" -gt 0; }
 fill() { rbd_io "$1" w:0:50331648; } # with something else
+
+# From the native snapshot, which is kept for the next backup.
+native() { rbd snap ls vms/web1 --format json | jq -r '.[].name | select(startswith("snapferry-"))'; }
+kept=$(native)
+begin_from native vms/back
+completed "a new image from the native snapshot" vms/back
+same "it was from that" "$(doc "$R" | jq -r .from)" native
+same "nothing of ours is left in it" "$(ours vms/back)" ""
+rbd_io vms/back w:0:50331648
+begin_from auto vms/back --overwrite
+completed "into an image that exists" vms/back
+same "from the native snapshot unasked" "$(doc "$R" | jq -r .from)" native
+same "nothing of ours is left in it" "$(ours vms/back)" ""
+rbd_io vms/web1 w:4194304:65536 d:8388608:4194304
+begin_from native vms/web1 --overwrite
+completed "into the image itself" vms/web1
+same "nothing of ours is left in it, but its native snapshot" "$(ours vms/web1) $(native)" " $kept"
+rbd rm --no-progress vms/back
+expect "to a file it is not possible" 16 'of another kind of storage' -- \
+    ask restore "$A/vms/web1" "$WORK/file" --from native --wait
 
 begin vms/web2
 completed "a new image" vms/web2
@@ -148,6 +171,48 @@ same "a cancel of a new image" "$(wait_state "$R" Canceled 90)" Canceled
 same "leaves none" "$(images)" "web1 web2 web3 web4"
 until_true 30 eval '! server'
 same "no server is left" "$(server)" ""
+# A copy of a native snapshot that takes some time: it is canceled, its server is killed, the daemon is killed.
+rbd create -s 256M vms/big
+rbd_io vms/big w:0:268435456
+A=$(submit vms/big)
+same "a larger image" "$(wait_state "$A" Completed 120)" Completed
+rbd export --no-progress vms/big - >"$WORK/orig"
+VOLUME=vms/big
+rbd_io vms/big w:0:268435456
+rbd export --no-progress vms/big - >"$WORK/other"
+# copies TARGET OPTIONS...: begins one, and stops its server in the middle.
+copies() {
+    begin_from native "$@"
+    for ((n = 0; n < 400 * PATIENCE; n++)); do
+        pid=$(server) && break
+        sleep 0.02
+    done
+    for ((n = 0; n < 400 * PATIENCE; n++)); do
+        [ "$(rbd snap ls vms/big --format json | jq -r '.[].name' | grep -c before)" = 0 ] || break
+        sleep 0.02
+    done
+    kill -STOP "$pid"
+    same "$1: its server is stopped before the end" "$(state "$R")" Moving
+}
+copies vms/big --overwrite
+ask cancel "$R" >/dev/null
+kill -CONT "$pid"
+same "a cancel" "$(wait_state "$R" Canceled 120)" Canceled
+check "the image is what it was before" cmp <(rbd export --no-progress vms/big -) "$WORK/other"
+same "nothing of ours is left in it" "$(ours vms/big)" ""
+copies vms/big --overwrite
+kill -KILL "$pid"
+completed "a server that is killed: tried again" vms/big
+check "with the reason" test "$(op '.attempt // 0')" -gt 0
+rbd_io vms/big w:0:268435456
+copies vms/big --overwrite
+daemon_kill
+kill -CONT "$pid"
+starts "the daemon is killed, and starts again"
+completed "it is completed" vms/big
+same "nothing of ours is left in it" "$(ours vms/big)" ""
+until_true 30 eval '! server'
+
 # The second class of the kind selects nothing: which cluster is meant?
 config_add 51-more "[storage-class \"more\"]
 driver = rbd
@@ -158,6 +223,6 @@ driver = rbd
 match = third/*"
 check "other classes" ask reload --wait --quiet
 expect "an image of no class, of several: refused" 2 'neither an absolute path nor an image of a storage class' -- \
-    ask restore "$A/vms/web1" vms/web9
+    ask restore "$A/$VOLUME" vms/web9
 stops "the daemon stops"
 finish

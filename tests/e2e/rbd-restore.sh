@@ -134,6 +134,52 @@ call pour "$T" <"$WORK/disk"
 call commit "$T"
 check "a clone: zeros hide what is its parent's" holds vms/clone "$WORK/disk"
 
+# ---- from a native snapshot ----
+rbd create -s 24M vms/src
+rbd_io vms/src w:1048576:3145728 w:20971520:1000
+rbd export --no-progress vms/src - >"$WORK/src"
+N=$(call snapshot vms/src "$(uuid)")
+rbd_io vms/src w:0:8388608
+# to_native NAME MODE: sets T, a target for it.
+to_native() { T=$(call target "$1" $((24 * MIB)) "$(uuid)" "$2"); }
+to_native vms/again keep
+check "a new image is filled from a native snapshot" call fill "$N" "$T"
+check "again" call fill "$N" "$T"
+check "and put into place" call commit "$T"
+check "with the same bytes" holds vms/again "$WORK/src"
+check "what is zero holds no space" test "$(used vms/again)" -le $((8 * MIB))
+check "it depends on nothing: the snapshot can be removed" eval '[ "$(rbd info vms/again --format json |
+    jq .parent)" = null ]'
+rbd_io vms/again w:0:25165824
+to_native vms/again overwrite
+check "one that exists is filled from it" call fill "$N" "$T"
+check "and put into place" call commit "$T"
+check "zeros where the snapshot has none" holds vms/again "$WORK/src"
+rbd export --no-progress vms/src - >"$WORK/new"
+to_native vms/src overwrite
+check "the image itself is filled from it" call fill "$N" "$T"
+check "and is as it was then" holds vms/src "$WORK/src"
+check "with an abort it is as before that" call abort "$T"
+check "bit for bit" holds vms/src "$WORK/new"
+to_native vms/src overwrite
+call fill "$N" "$T"
+before=snapferry-before-$(jq -r .handle <<<"$T" | tail -c 37)
+# Of 24 MiB there are 8 that differ: two objects.
+check "only what differs is written" test \
+    "$(rbd diff --from-snap "$before" vms/src --format json | jq '[.[].length] | add')" -le $((8 * MIB))
+check "it is put into place" call commit "$T"
+check "as it was at that time" holds vms/src "$WORK/src"
+same "the native snapshot stays" "$(call list | jq -r .alias | grep -c "$(jq -r .alias <<<"$N")")" 1
+target vms/late keep
+expect "of another size" 2 'has 25165824 bytes, the target' -- call fill "$N" "$T"
+call abort "$T"
+to_native vms/late keep
+call remove "$N" >/dev/null
+expect "one that is gone" 2 'is not in the cluster of storage class' -- call fill "$N" "$T"
+call abort "$T"
+rbd rm --no-progress vms/src
+rbd rm --no-progress vms/again
+
 # ---- who else uses it ----
 rbd_hold vms/small "$WORK/stored"
 expect "an image that is in use is refused" 17 'vms/small is in use by client.*stop its user' -- \

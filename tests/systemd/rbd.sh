@@ -48,7 +48,7 @@ same "the next one reads what has changed" \
 check "bit for bit" restored
 until_true 30 gone
 # A restore to an image: the mover writes to a unit, and goes on over a restart of the service.
-R=$(askj restore "$id/vms/web1" vms/web2 2>/dev/null | jq -r .restore)
+R=$(askj restore "$id/vms/web1" vms/web2 --from repository 2>/dev/null | jq -r .restore)
 until_true 30 serving
 check "a unit serves the target" serving
 systemctl restart $UNIT
@@ -59,6 +59,10 @@ rbd_io vms/web2 w:0:65536
 R=$(askj restore "$id/vms/web1" vms/web2 --differential 2>/dev/null | jq -r .restore)
 same "and into one that exists" "$(wait_state "$R" Completed 120)" Completed
 check "bit for bit" cmp <(rbd export --no-progress vms/web2 -) "$WORK/now"
+# From the native snapshot: a step of the service, in its sandbox, reads from a unit and writes to another.
+R=$(askj restore "$id/vms/web1" vms/web3 --from native 2>/dev/null | jq -r .restore)
+same "from the native snapshot" "$(wait_state "$R" Completed 120)" Completed
+check "bit for bit" cmp <(rbd export --no-progress vms/web3 -) "$WORK/now"
 until_true 60 gone
 same "nothing runs any more" \
     "$(systemctl list-units --plain --no-legend --all 'snapferry-run-*' 'snapferry-serve-*')" ""

@@ -270,7 +270,7 @@ static void cmd_restore(void)
     volume_desc_set(&op.volume, of.volume);
     str_set(&op.of, of.id);
     str_set(&op.target_name, to ? to : "/srv/out");
-    op.size = 1 << 20;
+    op.size = option("size") ? atoll(option("size")) : 1 << 20;
     op.overwrite = has_word("overwrite");
     op.differential = has_word("differential");
     op.verify = has_word("verify");
