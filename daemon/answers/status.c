@@ -2,6 +2,8 @@
 /* status.c - the state of everything */
 #include "daemon/answers/answers-impl.h"
 
+#include "daemon/answers/counted.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -192,6 +194,10 @@ static json_t *daemon_state(const struct answer_facts *f)
     if (f->daemon)
         jset_int(o, "stuck", d->stuck);
     put_text(o, "news", d->news);
+    CLEANUP_JSON json_t *no_labels = json_object();
+    int64_t rebuilt_ns;
+    if (counted(f->records, "records_rebuilt_timestamp_seconds", no_labels, 1e9, &rebuilt_ns))
+        jset_int(o, "rebuilt_ns", rebuilt_ns);
     return o;
 }
 

@@ -56,7 +56,7 @@ static struct volume_jobs jobs_of(const struct volume_lines *x, const struct cfg
 }
 
 struct native_sum {
-    unsigned n;
+    unsigned n, adopted;
     int64_t used;
 };
 static int sum_native(const struct native_row *n, void *arg)
@@ -65,6 +65,7 @@ static int sum_native(const struct native_row *n, void *arg)
     if (n->state == NATIVE_MISSING)
         return 0;
     s->n++;
+    s->adopted += n->adopted;
     if (n->native->used > 0)
         s->used += n->native->used;
     return 0;
@@ -81,6 +82,24 @@ static void put_record(json_t *o, const struct volume_row *v, int64_t now_ns)
     put_error(o, &v->last_error);
 }
 
+/* Nothing is recorded of its backups: the records have not caught up with a repository, or its native snapshots alone
+ * have been found again. */
+static void put_unknown(const struct answer_facts *f, const struct volume_row *v, unsigned natives, char *out,
+                        size_t cap)
+{
+    if (v && (v->last_success_ns || v->last_good_lost[0] || v->last_error.code || v->last_status != OUTCOME_NONE))
+        return;
+    if (natives)
+        snprintf(out, cap, "no backup is recorded; %u native snapshot%s found on the storage", natives,
+                 natives == 1 ? " was" : "s were");
+    for (unsigned i = 0; i < f->n_repositories; i++)
+        if (f->repositories[i].unscanned) {
+            snprintf(out, cap, "no backup is known: repository \"%s\" has not been scanned since the records began",
+                     f->repositories[i].name);
+            return;
+        }
+}
+
 static struct volume_line make_line(const struct volume_lines *x, const struct volume_row *v,
                                     const struct volume_desc *volume, const char *klass)
 {
@@ -91,7 +110,7 @@ static struct volume_line make_line(const struct volume_lines *x, const struct v
     const char *excluded = f->cfg ? volume_excluded(f->cfg, s, volume->size) : NULL;
     const struct volume_jobs jobs = jobs_of(x, k, s);
     const struct native_row_filter its = {.volume_id = v ? v->id : volume->id};
-    struct native_sum natives = {0, 0};
+    struct native_sum natives = {0};
     struct volume_line l = {.doc = json_object(),
                             .good_ns = v ? v->last_success_ns : 0,
                             .name = str_empty,
@@ -102,6 +121,8 @@ static struct volume_line make_line(const struct volume_lines *x, const struct v
     l.state = volume_judge(v && v->state == VOL_GONE, excluded != NULL, l.good_ns, jobs.interval_s, f->now_ns);
     volume_why(l.state, v, excluded, !f->jobs.v || json_array_size(jobs.names) > 0, f->now_ns, why, sizeof why);
     native_row_each(f->records, &its, sum_native, &natives, NULL);
+    if (l.state == VOLUME_UNPROTECTED)
+        put_unknown(f, v, natives.adopted, why, sizeof why);
     jset_str(l.doc, "name", name);
     jset_str(l.doc, "id", v ? v->id : volume->id);
     jset_str(l.doc, "class", klass);

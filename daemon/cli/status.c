@@ -73,6 +73,13 @@ static void show_daemon(FILE *f, const json_t *s)
         }
         if (*jstr(d, "news"))
             print_labelled(f, "", jstr(d, "news"));
+        if (jint(d, "rebuilt_ns")) {
+            snprintf(
+                line, sizeof line,
+                "records rebuilt %s from storage and repositories: holds and verifications of before are not known",
+                text_ago(jint(d, "rebuilt_ns")));
+            print_labelled(f, "", line);
+        }
     }
     print_label(f, "Configuration");
     if (!c || jbool(c, "ok")) {
@@ -117,13 +124,24 @@ static json_int_t damages_of(const json_t *r)
     return last > known ? last : known;
 }
 
+/* What was not done as far as the records go back. */
+static const char *since_rebuilt(const json_t *s, const char *never, const char * not, char *out, size_t cap)
+{
+    const json_int_t at_ns = jint(jobj(s, "daemon"), "rebuilt_ns");
+    if (at_ns)
+        snprintf(out, cap, "%s since the records were rebuilt %s", not, text_ago(at_ns));
+    else
+        snprintf(out, cap, "%s", never);
+    return out;
+}
+
 /* "1.2 TiB stored, dedup ratio 12.3; verified 3 h ago (3% read), no damage; all data since 33 d ago; next in 5 h" */
-static void show_contents(FILE *f, const json_t *r)
+static void show_contents(FILE *f, const json_t *s, const json_t *r)
 {
     const json_t *dedup = json_object_get(r, "dedup"), *v = jobj(r, "verified"), *by = jobj(r, "verification");
     const json_int_t damages = damages_of(r);
     const double share = json_number_value(json_object_get(v, "read_ratio"));
-    char line[400], part[40] = "", damage[64] = "no damage";
+    char line[400], never[96], part[40] = "", damage[64] = "no damage";
     size_t n;
     if (json_object_get(r, "stored"))
         n = (size_t)snprintf(line, sizeof line, "%s stored, ", text_size(r, "stored"));
@@ -142,7 +160,8 @@ static void show_contents(FILE *f, const json_t *r)
     if (v)
         n += (size_t)snprintf(line + n, sizeof line - n, "verified %s%s, %s", text_ago(jint(v, "at_ns")), part, damage);
     else
-        n += (size_t)snprintf(line + n, sizeof line - n, "never verified");
+        n += (size_t)snprintf(line + n, sizeof line - n, "%s",
+                              since_rebuilt(s, "never verified", "not verified", never, sizeof never));
     if (v && share < 1 && jint(by, "all_began_ns"))
         n += (size_t)snprintf(line + n, sizeof line - n, "; all data since %s", text_ago(jint(by, "all_began_ns")));
     if (jint(by, "next_ns"))
@@ -244,7 +263,7 @@ static void show_repositories(FILE *f, const json_t *s)
         if (json_is_false(up) && *jstr(r, "why") && !problem_contains(s, jstr(r, "why")))
             print_labelled(f, "", jstr(r, "why"));
         if (width >= FULL_WIDTH || damages_of(r))
-            show_contents(f, r);
+            show_contents(f, s, r);
         show_records(f, r);
         if (width >= FULL_WIDTH)
             show_maintenance(f, r);
@@ -259,13 +278,14 @@ static void show_copies(FILE *f, const json_t *s)
     json_array_foreach(jarr(s, "copies"), i, c)
     {
         const bool failed = !strcmp(jstr(c, "last_state"), "Failed"), made = jint(c, "done_ns");
-        char line[5000];
+        char line[5000], never[96];
         size_t n = (size_t)snprintf(line, sizeof line, "%.127s of %.127s: ", jstr(c, "name"), jstr(c, "repository"));
         if (made)
             n += (size_t)snprintf(line + n, sizeof line - n, "made %s, %s, copied %s", text_ago(jint(c, "done_ns")),
                                   text_size(c, "bytes"), text_size(c, "copied"));
         else
-            n += (size_t)snprintf(line + n, sizeof line - n, "not made yet");
+            n += (size_t)snprintf(line + n, sizeof line - n, "%s",
+                                  since_rebuilt(s, "not made yet", "not made", never, sizeof never));
         if (failed)
             n += (size_t)snprintf(line + n, sizeof line - n, "; FAILED %s", text_ago(jint(c, "last_ns")));
         if (made && jint(c, "surplus") > 0)

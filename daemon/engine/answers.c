@@ -100,7 +100,7 @@ static void add_look(const char *severity, const char *text, const char *hint, v
     json_array_append_new(arg, json_pack("{s:s,s:s,s:s}", "severity", severity, "text", text, "hint", hint));
 }
 
-static void repository_facts(const struct repo_health *first, struct answer_facts *f)
+static void repository_facts(const struct engine *g, const struct repo_health *first, struct answer_facts *f)
 {
     unsigned n = 0;
     for (const struct repo_health *h = first; h; h = h->next)
@@ -114,6 +114,7 @@ static void repository_facts(const struct repo_health *first, struct answer_fact
                                                                               .up = h->up,
                                                                               .full = repository_full(h),
                                                                               .exposed = h->exposed,
+                                                                              .unscanned = own_scan_is_due(g, h->name),
                                                                               .since_ns = h->since_ns,
                                                                               .free_bytes = h->free_bytes,
                                                                               .size_bytes = h->size_bytes};
@@ -146,7 +147,7 @@ static void gather_facts(struct engine *g, enum facts_wanted wanted, struct answ
     if (wanted < FACTS_OF_DAEMON)
         return;
     f->failing = schedule_failing(g->schedule, &f->failing_job, &f->failing_why);
-    repository_facts(g->d.repos, f);
+    repository_facts(g, g->d.repos, f);
     f->own = (struct answer_daemon){.version = SNAPFERRY_VERSION,
                                     .state_dir = g->paths.state_dir,
                                     .news = g->news.text,

@@ -67,6 +67,8 @@ struct engine {
     struct parser *parser;           /* of what scans found */
     struct other_node *others;       /* other-nodes.c */
     bool others_running;
+    struct own_scan *own_scans; /* own-node.c */
+    bool own_running;
     sd_event_source *kick, *sweep, *commit, *soon;
     bool kicked, stopping;
     unsigned units;      /* at most, of the next turn; 0: as many as usual */
@@ -334,6 +336,29 @@ void other_nodes_look(struct engine *g);
 /* The configuration is another: all are due. */
 void other_nodes_changed(struct engine *g);
 void other_nodes_free(struct engine *g);
+
+/* ---- backups of this node that the records do not have (own-node.c) ---- */
+
+/* Starts the scan of a repository that is due. */
+void own_scans_look(struct engine *g);
+/* Rows may be missing: all are due. */
+void own_scans_again(struct engine *g);
+void own_scans_free(struct engine *g);
+/* Unix time in seconds of the first scan that succeeded. Part of the records: exported as a metric, too. */
+#define OWN_SCANNED "own_scan_timestamp_seconds"
+static inline json_t *own_scan_labels(const struct engine *g, const char *repository)
+{
+    return json_pack("{s:s,s:s}", "repository", repository, "node", cfg_daemon(g->cfg)->node_name);
+}
+/* What the repository has of this node may not be in the records yet. */
+static inline bool own_scan_is_due(const struct engine *g, const char *repository)
+{
+    CLEANUP_JSON json_t *labels = own_scan_labels(g, repository);
+    double at;
+    return !records_counter_get(g->records, OWN_SCANNED, labels, &at);
+}
+/* Something of before these records was found again. */
+void records_are_rebuilt(struct engine *g);
 
 /* ---- maintenance and verification by schedule (maintenance.c) ---- */
 

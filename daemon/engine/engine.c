@@ -180,6 +180,7 @@ static int on_sweep(sd_event_source *s, uint64_t usec, void *arg)
     if (g->stopping)
         return 0;
     repositories_look_again(g, false);
+    own_scans_look(g);
     if (now - g->sweep_ns >= d->sweep_s * NS_PER_S || now < g->sweep_ns) {
         g->sweep_ns = now;
         stop_old_timers(g);
@@ -189,6 +190,8 @@ static int on_sweep(sd_event_source *s, uint64_t usec, void *arg)
         if (records_recoveries(g->records) != g->recoveries) { /* rows may be missing: look at everything (E-04) */
             g->recoveries = records_recoveries(g->records);
             g->news.recovered = true;
+            own_scans_again(g);
+            records_are_rebuilt(g);
             g->orphans_ns = g->strays_ns = 0;
         }
         sweep_movers(g);
@@ -409,6 +412,7 @@ void engine_free(struct engine *g)
     recorded_free(g);
     movers_start_free(g);
     other_nodes_free(g);
+    own_scans_free(g);
     facts_free(g);
     json_decref(g->orphan_list);
     strs_clear(&g->removed);
@@ -488,6 +492,7 @@ static void reload_done(struct step_result *s, void *arg)
         repositories_reopen(g, NULL);
         other_nodes_changed(g);
         volumes_look_again(g);
+        g->storage_wanted = true; /* native snapshots of a class that is new */
         kept_configure(g);
         if (g->observer)
             g->observer->configured(fresh, g->observer->arg);

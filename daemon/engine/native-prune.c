@@ -30,14 +30,16 @@ static double ratio_of(const struct prune *p, const char *volume_id)
     return json_is_number(r) ? json_number_value(r) : -1;
 }
 
-/* The policy in force now, where the volume still has one. New reference. */
+/* The policy in force now, where the volume still has one: of one that is gone or no longer backed up those that are
+ * retained stay, whatever its section says by now. New reference. */
 static const struct policy *policy_of(const struct prune *p, const struct native_row *n)
 {
     const struct policy *policy = &policy_none;
     struct cfg_policy now = {.effective = NULL};
     const struct volume_row *v = volume_row_peek(p->engine->records, n->volume_id);
     const struct cfg_subject s = {n->volume->name, v ? v->volume->labels : n->volume->labels};
-    if (cfg_class_of(p->engine->cfg, s) && cfg_policy(p->engine->cfg, s, NULL, &now, NULL) == 0) {
+    if (!volume_ended_why(p->engine->records, p->engine->cfg, n->volume_id) && cfg_class_of(p->engine->cfg, s) &&
+        cfg_policy(p->engine->cfg, s, NULL, &now, NULL) == 0) {
         struct policy own;
         policy_from_cfg(&own, &now);
         policy_take(&policy, policy_make(&own));

@@ -141,6 +141,8 @@ static bool operation_added(struct scan *s, struct operation *op)
         return false;
     }
     scan_note_volume(s, op);
+    if (!s->foreign && op->state == OP_COMPLETED && !op->policy->move_data)
+        volume_backup_found(&g->d, op->volume_id); /* if its native snapshot was found on the storage */
     s->page.added++;
     return true;
 }

@@ -81,6 +81,26 @@ static bool expired(struct engine *g, int64_t created)
     return now_ns() - created > cfg_daemon(g->cfg)->orphan_grace_s * NS_PER_S;
 }
 
+/* A scan that came before it has found its data in the repository. Else that is not known: it counts as the only copy
+ * until a scan says more. */
+static void adopt_evidence(struct engine *g, const struct native_desc *found, struct native_row *n)
+{
+    CLEANUP(operation_clear) struct operation op;
+    char source[SOURCE_TEXT];
+    operation_init(&op);
+    n->moved = false;
+    if (!found->operation[0] || operation_read(&g->d, found->operation, &op) < 0 || !op.rebuilt || op.lost ||
+        op.state != OP_COMPLETED || strcmp(op.native, found->alias) != 0 || !op.result.snapshot[0])
+        return;
+    n->moved = n->moved_verified = true;
+    str_set(&n->snapshot, op.result.snapshot);
+    str_set(&n->operation, op.id);
+    if (!op.result.as[0])
+        return;
+    operation_source(&op, source);
+    str_set(&n->source, source);
+}
+
 /* Recorded again as it was found. */
 static int adopt(struct engine *g, const struct adoption *a, struct err *e)
 {
@@ -107,8 +127,7 @@ static int adopt(struct engine *g, const struct adoption *a, struct err *e)
     volume_desc_take(&n.volume, volume_desc_make(&volume));
     str_set(&n.driver, a->klass->driver);
     n.adopted = true;
-    /* Whether its data is in a repository is not known: it counts as the only copy until a scan says more. */
-    n.moved = false;
+    adopt_evidence(g, found, &n);
     const struct volume_row *known = volume_row_peek(g->records, n.volume_id);
     const struct cfg_subject s = {n.volume->name, known ? known->volume->labels : NULL};
     if (cfg_policy(g->cfg, s, NULL, &p, NULL) == 0) {
@@ -124,11 +143,14 @@ static int adopt(struct engine *g, const struct adoption *a, struct err *e)
     if (rc == 0)
         plan_log(&g->d, LOG_LVL_INFO, "native snapshot %s of %s was found on the storage and is recorded again",
                  found->alias, found->volume_name);
+    if (rc == 0 && n.snapshot_only)
+        volume_backup_found(&g->d, n.volume_id);
     return rc;
 }
 
-/* A native without a record: adopted where its backup is known here or it was the volume's only one (a node that was
- * installed anew), else it is an orphan that goes after its grace. */
+/* A native without a record: adopted where its backup is known here or other records had it (a node that was installed
+ * anew, records that were lost or are older than it), else it is an orphan that goes after its grace. When it is seen
+ * does not matter: its class may be configured, and its file system mounted, long after the records began anew. */
 static void unknown_native(struct sweep *w, const struct class_desc *klass, const struct native_desc *native)
 {
     struct engine *g = w->engine;
@@ -136,8 +158,8 @@ static void unknown_native(struct sweep *w, const struct class_desc *klass, cons
     backup_init(&b);
     if (!native->alias[0])
         return;
-    bool known_backup = native->backup[0] && backup_read(&g->d, native->backup, &b) == 0;
-    if (known_backup || g->news.created || g->news.recovered) {
+    const bool known_backup = native->backup[0] && backup_read(&g->d, native->backup, &b) == 0;
+    if (known_backup || !records_may_have_given(g->records, native->seq, native->created_ns)) {
         w->adopt[w->n_adopt++] = (struct adoption){klass, native};
         return;
     }
@@ -241,6 +263,8 @@ static int write_storage(struct decide *d, void *arg, struct err *e)
     (void)d;
     for (size_t i = 0; rc >= 0 && i < w->n_adopt; i++)
         rc = adopt(g, &w->adopt[i], e);
+    if (w->n_adopt)
+        records_are_rebuilt(g);
     for (unsigned i = 0; w->used && i < w->seen.classes.n; i++) {
         const struct native_desc *native = k[i].natives.v;
         for (unsigned j = 0; rc >= 0 && j < k[i].natives.n; j++)
@@ -326,20 +350,6 @@ static void sort_out_class(struct sweep *w, const struct class_swept *k)
         sort_out_exposure(w, k->klass, &exposure[i]);
 }
 
-/* Records that are new or were damaged: what the repositories have of this node is recorded again (RS-15). */
-static void rebuild(struct engine *g)
-{
-    const struct cfg_repository *r;
-    g->news.created = g->news.recovered = false;
-    for (unsigned i = 0; (r = cfg_repository_at(g->cfg, i)); i++) {
-        CLEANUP(request_args_clear) struct request_args req;
-        request_args_init(&req);
-        str_set(&req.repository, r->name);
-        if (!strcmp(r->type, "filesystem"))
-            engine_scan(g, &req, NULL, NULL);
-    }
-}
-
 static void start_removal(struct engine *g, step_fn *fn, const char *member, json_t *what)
 {
     CLEANUP_JSON json_t *in = json_array_size(what) ? json_pack("{s:O}", member, what) : NULL;
@@ -379,8 +389,7 @@ static void storage_swept(struct step_result *s, void *arg)
             engine_request(g, write_storage, storage_written, w);
         else
             sweep_free(w);
-        if (g->news.created || g->news.recovered)
-            rebuild(g);
+        g->news.created = g->news.recovered = false; /* all has been looked for */
     }
     engine_kick(g);
 }

@@ -35,6 +35,8 @@ const struct metric_family metric_families[] = {
         "Warnings of check-config for the configuration in use, at its last check (at least every ten minutes).")
     COUNTER("record_write_errors_total", "", "Failed writes of the records.")
     GAUGE("records_degraded", "", "1 while the records cannot be written and no new operations are started, else 0.")
+    GAUGE("records_rebuilt_timestamp_seconds", "",
+        "Unix time in seconds at which new or damaged records had something of before found again; absent if never.")
     GAUGE("state_dir_free_bytes", "", "Free bytes of the file system of the state directory, at the last sweep.")
     GAUGE("state_dir_size_bytes", "", "Size in bytes of the file system of the state directory, at the last sweep.")
     GAUGE("steps_running", "", "Short tasks (storage commands, look-ups) running in child processes of the daemon.")
@@ -195,6 +197,8 @@ const struct metric_family metric_families[] = {
         "one.")
     GAUGE("other_node_since_timestamp_seconds", "repository,node",
         "Unix time in seconds since when other-nodes names the node.")
+    GAUGE("own_scan_timestamp_seconds", "repository,node",
+        "Unix time in seconds at which the records first had what the repository has of this node; absent until then.")
     GAUGE("repository_free_bytes", "repository", "Free bytes of the file system of the repository, at the last check.")
     GAUGE("repository_size_bytes", "repository",
         "Size in bytes of the file system of the repository, at the last check.")

@@ -125,6 +125,39 @@ static uint64_t seq_seed(void)
     return s > 0 ? (uint64_t)s : 1;
 }
 
+static uint64_t meta_number(struct records *r, const char *key)
+{
+    char sql[96], text[64];
+    snprintf(sql, sizeof sql, "SELECT value FROM meta WHERE key='%s'", key);
+    return one_value(r->writer.db, sql, text, sizeof text) == SQLITE_OK ? strtoull(text, NULL, 10) : 0;
+}
+
+/* Number and time at which these records began. A database of an earlier version does not have them: below the first
+ * number that is still in it. Without room they are found again by the next start. */
+static void load_beginning(struct records *r)
+{
+    char text[64], sql[200];
+    uint64_t first = 0;
+    struct err e = ERR_INIT;
+    r->first_seq = meta_number(r, "first");
+    r->began_ns = (int64_t)meta_number(r, "began");
+    for (int k = 0; !r->first_seq && k < ROW_KINDS; k++) {
+        snprintf(sql, sizeof sql, "SELECT min(seq) FROM %s", row_types[k].table);
+        const uint64_t m = one_value(r->writer.db, sql, text, sizeof text) == SQLITE_OK ? strtoull(text, NULL, 10) : 0;
+        first = m && (!first || m < first) ? m : first;
+    }
+    if (r->first_seq || r->read_only)
+        return;
+    r->first_seq = first ? first : r->next_seq;
+    r->began_ns = first ? 0 : records_clock();
+    snprintf(sql, sizeof sql,
+             "INSERT INTO meta(key,value) VALUES('first','%llu'),('began','%lld') "
+             "ON CONFLICT(key) DO UPDATE SET value=excluded.value",
+             (unsigned long long)r->first_seq, (long long)r->began_ns);
+    if (records_exec(r->writer.db, r->path, sql, &e, "write") < 0)
+        log_warning("when the records began is not kept: %s", e.msg);
+}
+
 /* The next number: what is remembered, and in any case above all there is. */
 static int load_seq(struct records *r, uint64_t least, struct err *e)
 {
@@ -151,6 +184,7 @@ static int load_seq(struct records *r, uint64_t least, struct err *e)
     if (r->next_seq < least)
         r->next_seq = least;
     r->seq_written = next;
+    load_beginning(r);
     return 0;
 }
 

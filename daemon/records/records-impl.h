@@ -191,6 +191,8 @@ struct records {
     int64_t recover_after; /* CLOCK_MONOTONIC: not again before */
     unsigned recoveries, set_aside;
     uint64_t next_seq, seq_written;
+    uint64_t first_seq; /* lower numbers are of other records */
+    int64_t began_ns;   /* 0: not known */
     struct commit commit;
     struct pruning pruning;
     bool ended; /* a commit, or a part of pruning, that was started has ended, and its result was not taken */

@@ -166,6 +166,9 @@ RECORDS_ROW(job_run, ROW_JOB, enum job_state)
 /* Makes the next number of the sequence greater than `seq`: before a native snapshot with a number of its own (its tag)
  * is adopted. */
 int records_seq_at_least(struct records *r, uint64_t seq, struct err *e);
+/* Whether these records may have given that number at that time. If not, what has it is of records that were lost,
+ * replaced, or newer than the copy that took their place. */
+bool records_may_have_given(const struct records *r, uint64_t seq, int64_t at_ns);
 
 /* Several writes as one. Nesting counts; rollback undoes all: what follows in the outer ones fails with -ECANCELED.
  * commit ends its level whether it succeeds or not; rollback without a transaction does nothing. */

@@ -270,6 +270,11 @@ int row_delete(struct records *r, enum row_kind k, const char *id, struct err *e
     return records_tx_end(r, remove_row(r, k, id, e), e);
 }
 
+bool records_may_have_given(const struct records *r, uint64_t seq, int64_t at_ns)
+{
+    return seq >= r->first_seq && seq < r->next_seq && at_ns >= r->began_ns;
+}
+
 int records_seq_at_least(struct records *r, uint64_t seq, struct err *e)
 {
     int rc = records_refuse_read_only(r, e);

@@ -101,22 +101,22 @@ static int write_intent(struct connection *c, const struct noted *i, bool fresh,
 
 /* ---- all of it ---- */
 
-static int write_seq(struct connection *c, uint64_t next, struct err *e)
+static int write_number(struct connection *c, const char *key, uint64_t n, struct err *e)
 {
     sqlite3_stmt *st;
     char text[24];
     int rc = records_stmt(c, OS_META_SET, &st, e);
     if (rc < 0)
         return rc;
-    snprintf(text, sizeof text, "%llu", (unsigned long long)next);
-    bind_text(st, 1, "seq");
+    snprintf(text, sizeof text, "%llu", (unsigned long long)n);
+    bind_text(st, 1, key);
     bind_text(st, 2, text);
     return records_step(c, st, e, "write");
 }
 
 int records_write_changes(const struct commit *c, struct err *e)
 {
-    int rc = c->seq_changed ? write_seq(c->writer, c->next_seq, e) : 0;
+    int rc = c->seq_changed ? write_number(c->writer, "seq", c->next_seq, e) : 0;
     for (const struct object *obj = c->image->changed; rc >= 0 && obj; obj = obj->next_changed)
         rc = write_object(c->writer, obj, e);
     for (const struct noted *i = c->image->changed_intents; rc >= 0 && i; i = i->next_changed)
@@ -127,7 +127,10 @@ int records_write_changes(const struct commit *c, struct err *e)
 int records_write_all(struct records *r, const struct counted_list *counters, struct err *e)
 {
     struct connection *c = &r->writer;
-    int rc = write_seq(c, r->next_seq, e);
+    int rc = write_number(c, "seq", r->next_seq, e);
+    /* What has a lower one and is not among these rows may have been in the records that they replace. */
+    rc = rc < 0 ? rc : write_number(c, "first", r->next_seq, e);
+    rc = rc < 0 ? rc : write_number(c, "began", (uint64_t)records_clock(), e);
     for (enum row_kind k = 0; rc >= 0 && k < ROW_KINDS; k++)
         for (struct object *obj = image_first(&r->image, k, BY_AGE, NULL); rc >= 0 && obj; obj = obj->younger[BY_AGE])
             rc = write_row(c, obj->now, KS_INSERT, e);

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * own-node.c - what a repository has of this node is taken over once by records that do not have it (RS-15)
+ *
+ * Records begin anew on a node that is installed again, or after a loss. The repository may be configured, or be there,
+ * only long after that: so it is recorded of each one whether it was scanned, and one that was not is, as soon as it is
+ * available. Records that were damaged are caught up in the same way.
+ */
+#include "base/time.h"
+#include "daemon/engine/engine-impl.h"
+#include "daemon/records/opaque.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define AFTER_FAILED 300 /* seconds */
+
+/* Unix time in seconds at which something was found again that the records did not have. Likewise. */
+#define REBUILT "records_rebuilt_timestamp_seconds"
+
+struct own_scan {
+    struct own_scan *next;
+    struct engine *engine;
+    char repository[128];
+    int64_t again_ns; /* CLOCK_MONOTONIC */
+};
+
+void records_are_rebuilt(struct engine *g)
+{
+    struct err e = ERR_INIT;
+    double at;
+    if (!records_counter_get(g->records, REBUILT, NULL, &at) &&
+        records_counter_set(g->records, REBUILT, NULL, (double)now_ns() / 1e9, &e) < 0)
+        log_warning("since when the records are rebuilt cannot be recorded: %s", e.msg);
+}
+
+static void scanned(unsigned added, const struct err *e, void *arg)
+{
+    struct own_scan *o = arg;
+    struct engine *g = o->engine;
+    struct err own = ERR_INIT;
+    g->own_running = false;
+    if (g->stopping)
+        return;
+    o->again_ns = mono_ns() + AFTER_FAILED * NS_PER_S;
+    if (e) {
+        log_warning("repository \"%s\" cannot be scanned for what it has of this node: %s", o->repository, e->msg);
+        return;
+    }
+    if (added) {
+        log_info("repository \"%s\" has %u volumes of backups of node %s that were not in the records: they are now",
+                 o->repository, added, cfg_daemon(g->cfg)->node_name);
+        records_are_rebuilt(g);
+    }
+    CLEANUP_JSON json_t *labels = own_scan_labels(g, o->repository);
+    if (records_counter_set(g->records, OWN_SCANNED, labels, (double)now_ns() / 1e9, &own) < 0)
+        log_warning("repository \"%s\": that it was scanned cannot be recorded: %s", o->repository, own.msg);
+    own_scans_look(g);
+}
+
+static struct own_scan *own_of(struct engine *g, const char *repository)
+{
+    for (struct own_scan *o = g->own_scans; o; o = o->next)
+        if (!strcmp(o->repository, repository))
+            return o;
+    struct own_scan *o = calloc(1, sizeof *o);
+    if (!o)
+        return NULL;
+    o->engine = g;
+    snprintf(o->repository, sizeof o->repository, "%s", repository);
+    o->next = g->own_scans;
+    return g->own_scans = o;
+}
+
+void own_scans_look(struct engine *g)
+{
+    const struct cfg_repository *r;
+    for (unsigned i = 0; !g->own_running && !g->stopping && (r = cfg_repository_at(g->cfg, i)); i++) {
+        const struct repo_health *h = own_scan_is_due(g, r->name) ? repository_health(&g->d, r->name) : NULL;
+        struct own_scan *o = h && h->known && h->up ? own_of(g, r->name) : NULL;
+        if (!o || o->again_ns > mono_ns())
+            continue;
+        CLEANUP(request_args_clear) struct request_args req;
+        request_args_init(&req);
+        str_set(&req.repository, r->name);
+        g->own_running = true;
+        scan_within(g, &req, scanned, o);
+    }
+}
+
+void own_scans_again(struct engine *g)
+{
+    const struct cfg_repository *r;
+    for (struct own_scan *o = g->own_scans; o; o = o->next)
+        o->again_ns = 0;
+    for (unsigned i = 0; (r = cfg_repository_at(g->cfg, i)); i++) {
+        CLEANUP_JSON json_t *labels = own_scan_labels(g, r->name);
+        struct err e = ERR_INIT;
+        if (records_counter_remove(g->records, OWN_SCANNED, labels, &e) < 0)
+            log_warning("repository \"%s\" is not scanned again: %s", r->name, e.msg);
+    }
+}
+
+void own_scans_free(struct engine *g)
+{
+    while (g->own_scans) {
+        struct own_scan *o = g->own_scans;
+        g->own_scans = o->next;
+        free(o);
+    }
+}

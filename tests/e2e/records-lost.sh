@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# After a loss of the records the daemon may be started before its configuration is back, or before a file system is
+# mounted. Whenever that is: native snapshots of before are recorded again, not removed as orphans, what the repository
+# has of this node is found, and nothing is said not to have happened that is merely not known.
+. "$(dirname "$0")/../daemon-lib.sh"
+need_root "records that are lost"
+fs_make a xfs && fs_make b xfs || exit 1
+image "$WORK/a/v.img" 2 1
+image "$WORK/a/only.img" 2 2
+image "$WORK/b/w.img" 2 3
+daemon_setup 'sweep = 1s' 'orphan-grace = 1s' || { fail "a repository"; finish; }
+config_class a "$WORK/a" 'snapshots-to-retain = 1'
+config_class b "$WORK/b" 'snapshots-to-retain = 1'
+config_add only "[volume \"$WORK/a/only.img\"]
+move-data = no
+snapshot-only-keep = 2"
+starts "the daemon starts"
+check "backups" ask backup "$WORK/a/v.img" "$WORK/a/only.img" "$WORK/b/w.img" --wait --quiet
+check "a verification" ask verify main --wait --quiet
+aliases() { askj native list | jq -r '.natives[].alias' | sort; }
+text() { ask status | tr -s ' '; }
+said() { text | grep -qE -- "$1"; }
+before=$(aliases)
+same "three native snapshots" "$(wc -l <<<"$before")" 3
+check "it was verified" said '; verified [0-9]+ (s|min) ago, no damage'
+check "nothing was lost" eval '! said rebuilt'
+stops "the daemon ends"
+
+# As after an installation: the package starts it, then the configuration is put back and it is started again.
+rm -f "$STATE"/records.db*
+mv "$CONF" "$CONF.away"
+mkdir -p "$CONF/conf.d"
+sed -E '/^\[repository/,$d' "$CONF.away/snapferry.ini" >"$CONF/snapferry.ini"
+mv "$CONF.away/conf.d/50-b.ini" "$WORK"
+starts "it starts without repository and classes"
+check "which it looks at" until_true 10 said 'Volumes none found yet'
+stops "it ends"
+starts "it starts again"
+rm -r "$CONF"; mv "$CONF.away" "$CONF"
+check "a reload with the configuration that was" ask reload --wait
+check "its native snapshots are recorded again" until_true 20 eval '[ "$(aliases | wc -l)" = 2 ]'
+check "the repository is scanned without being asked" \
+    until_true 20 eval 'askj volumes | jq -e --arg v "$WORK/a/v.img" ".volumes[] | select(.name == \$v) | .protected"'
+check "a verification of before is not denied" said 'not verified since the records were rebuilt [0-9]+ (s|min) ago'
+check "nor what was held" said 'records rebuilt .* ago from storage and repositories: holds'
+check "a volume that has native snapshots alone is protected by them" \
+    eval 'askj volumes | jq -e --arg v "$WORK/a/only.img" ".volumes[] | select(.name == \$v) | .protected"'
+sleep 3
+same "none of them is an orphan" "$(askj status | jq '[.problems[] | select(.text | test("objects with our tag"))] |
+    length')" 0
+same "two are there" "$(find "$WORK/a/.snapferry" -name '*.native' | wc -l)" 2
+same "those that were moved are known to be" \
+    "$(askj native list | jq -r --arg v "$WORK/a/v.img" '.natives[] | select(.volume == $v) | .reasons')" retained
+check "it is verified again" ask verify main --wait --quiet
+check "which status says" said '; verified [0-9]+ s ago, no damage'
+
+# A class that comes later: a file system that was not mounted.
+mv "$WORK/50-b.ini" "$CONF/conf.d"
+check "the class is back" ask reload --wait
+check "its native snapshot is recorded again, too" until_true 20 eval '[ "$(aliases)" = "$before" ]'
+same "as one whose data is in the repository" \
+    "$(askj native list | jq -r --arg v "$WORK/b/w.img" '.natives[] | select(.volume == $v) | .reasons')" retained
+
+# What these records have made and do not have is an orphan as ever.
+check "another backup" ask backup "$WORK/b/w.img" --wait --quiet
+made=$(askj native list | jq -r --arg v "$WORK/b/w.img" '[.natives[] | select(.volume == $v)][0].alias')
+stops "the daemon ends"
+sqlite3 "$STATE/records.db" "DELETE FROM natives WHERE id = '$made';
+    DELETE FROM backups WHERE seq = (SELECT max(seq) FROM backups)"
+sleep 1.5 # its grace
+starts "and starts without the record of one"
+check "it is removed after its grace" until_true 10 eval '! ls "$WORK/b/.snapferry/$made"*'
+stops "the daemon ends"
+explain_failure
+finish
