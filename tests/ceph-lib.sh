@@ -125,6 +125,25 @@ rbd() {
 rbd_io() {
     LD_LIBRARY_PATH=$CEPH_LIBS timeout 60 /usr/bin/python3 tests/tools/rbd.py "$ceph_dir/ceph.conf" io "$@"
 }
+# What else tests/tools/rbd.py does: ceph_does VERB ARGUMENT...
+ceph_does() {
+    LD_LIBRARY_PATH=$CEPH_LIBS timeout 60 /usr/bin/python3 tests/tools/rbd.py "$ceph_dir/ceph.conf" "$@"
+}
+# ceph_full yes|no: the cluster takes no more data, or some again.
+ceph_full() {
+    local n flags ratios=(0.95 0.90 0.85) kinds=(full backfillfull nearfull)
+    [ $1 = no ] || ratios=(0.003 0.002 0.001)
+    for n in $([ $1 = no ] && echo 0 1 2 || echo 2 1 0); do
+        ceph_does mon "{\"prefix\": \"osd set-${kinds[n]}-ratio\", \"ratio\": ${ratios[n]}}" >>"$ceph_dir/out"
+    done
+    for ((n = 0; n < 100; n++)); do
+        flags=$(ceph_does mon '{"prefix": "osd dump", "format": "json"}' | jq -r '.pools[0].flags_names')
+        [[ ,$flags, == *,full,* ]] && [ $1 = yes ] && return
+        [[ ,$flags, == *,full,* ]] || [ $1 = yes ] || return 0
+        sleep 0.3
+    done
+    return 1
+}
 # rbd_hold IMAGE FILE: a client that writes until it is killed, as a virtual machine does; sets rbd_writer. rbd_let_go
 # IMAGE: kills it, and waits until Ceph has dropped it.
 rbd_hold() {

@@ -480,6 +480,34 @@ static bool driver_is_known(const json_t *doc)
     return driver_by_name(k->driver) != NULL;
 }
 
+struct seeking {
+    const char *alias;
+    struct exposure *ret;
+    bool found;
+};
+
+static int note_sought(const struct exposure *x, const struct native_tag *t, void *arg)
+{
+    struct seeking *s = arg;
+    (void)t;
+    if (strcmp(x->alias, s->alias) != 0)
+        return 0;
+    *s->ret = *x;
+    s->found = true;
+    return 1;
+}
+
+/* A target that cannot be made again to learn its names: what there is of it, the sweep would find. */
+static int undo_unmade(const struct step_place *p, const char *alias, struct err *e)
+{
+    CLEANUP_FREE struct exposure *x = calloc(1, sizeof *x);
+    struct seeking s = {alias, x, false};
+    if (!x)
+        return err_nomem(e);
+    int rc = p->d->exposures(&p->v.c, note_sought, &s, e);
+    return s.found ? p->d->unexpose(&p->v.c, x, e) : rc;
+}
+
 static int undo_one(const struct step_request *r, struct err *e)
 {
     CLEANUP(step_place_clear) struct step_place p = {.d = NULL};
@@ -527,6 +555,8 @@ static int undo_one(const struct step_request *r, struct err *e)
             rc = p.d->target(&p.v.c, doc.name, doc.size, r->name, use_of(&doc), t, e);
             if (rc == -EEXIST || rc == -EROFS || rc == -ENOENT || (e && e->cls == ERR_TARGET))
                 return 0; /* refused, or no place for it: there was nothing of ours */
+            if (rc < 0 && e && e->cls == ERR_NO_SPACE && p.d->exposures && p.d->unexpose)
+                return undo_unmade(&p, r->name, e);
         }
         return rc < 0 ? rc : p.d->target_abort(&p.v.c, t, e);
     }

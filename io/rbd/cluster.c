@@ -30,12 +30,16 @@ int ceph_error(struct err *e, int rc, const char *fmt, ...)
                                                : ERR_SOURCE,
               sys, "%s: %s", text,
               sys == ETIMEDOUT      ? "Ceph does not answer"
+              : sys == ENOSPC       ? "the cluster is full"
+              : sys == EDQUOT       ? "the quota of the pool is reached"
               : sys == EBLOCKLISTED ? "this client was fenced (blocklisted)"
                                     : strerror(sys));
     if (sys == EPERM || sys == EACCES)
         err_hint(e, "the user of Ceph needs the capabilities mon 'profile rbd' and osd 'profile rbd pool=POOL'");
     else if (sys == ETIMEDOUT)
         err_hint(e, "see ceph -s");
+    else if (sys == ENOSPC || sys == EDQUOT)
+        err_hint(e, "see ceph df and ceph health detail");
     return rc;
 }
 
@@ -92,6 +96,8 @@ int cluster_pool(const struct cluster *c, const char *pool, const char *space, r
     if (rc < 0)
         return ceph_error(e, rc, "cannot use pool %s of Ceph", pool);
     c->lib->rados_ioctx_set_namespace(*ret, space);
+    /* In a cluster that is full writes fail, instead of waiting for space, and what is removed can be removed. */
+    c->lib->rados_set_osdmap_full_try(*ret);
     return 0;
 }
 

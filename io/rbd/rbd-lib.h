@@ -53,6 +53,7 @@ struct rbd_image_watcher {
     X(void, rados_ioctx_destroy, (rados_ioctx_t))                                                                      \
     X(void, rados_ioctx_set_namespace, (rados_ioctx_t, const char *))                                                  \
     X(int64_t, rados_ioctx_get_id, (rados_ioctx_t))                                                                    \
+    X(void, rados_set_osdmap_full_try, (rados_ioctx_t))                                                                \
     X(uint64_t, rados_get_instance_id, (rados_t))                                                                      \
     X(int, rados_exec, (rados_ioctx_t, const char *, const char *, const char *, const char *, size_t, char *, size_t))
 

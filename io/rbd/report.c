@@ -13,7 +13,6 @@
 #define WILD "*?[\\"
 #define NAME_MAX_RBD 1024
 #define META_PAGE 256
-#define META_KEY_MAX 4095
 
 struct report {
     const struct cluster *c;
@@ -82,31 +81,36 @@ static int add_snaps(const struct image *x, json_t *into, struct err *e)
     return rc;
 }
 
-/* `n` keys and values, each with a NUL (which they may contain, too); the last key is copied. */
-static int add_page(json_t *into, const char *keys, size_t n_keys, const char *values, size_t n_values, char *last,
+/* `n` keys and values, each with a NUL (which they may contain, too); *last: the key before, and then the last one, of
+ * malloc(). */
+static int add_page(json_t *into, const char *keys, size_t n_keys, const char *values, size_t n_values, char **last,
                     struct err *e)
 {
-    const char *k = keys, *v = values;
-    char before[META_KEY_MAX + 1];
-    snprintf(before, sizeof before, "%s", last);
+    const char *k = keys, *v = values, *at = *last;
     while (k < keys + n_keys && v < values + n_values) {
         json_t *text = json_string(v);
         if (text && json_object_set_new(into, k, text) < 0 && json_string(k))
             return err_nomem(e);
-        /* By a part of it the list would begin before it again. */
-        if (snprintf(last, META_KEY_MAX + 1, "%s", k) > META_KEY_MAX)
-            return err_set(e, ERR_SOURCE, ENAMETOOLONG, "a key of its metadata is longer than %d bytes", META_KEY_MAX);
+        at = k;
         k += strlen(k) + 1;
         v += strlen(v) + 1;
     }
-    if (strcmp(last, before) <= 0)
+    /* By a part of a key the list would begin before it again. */
+    if (strcmp(at, *last) <= 0)
         return err_set(e, ERR_SOURCE, EILSEQ, "a key of its metadata contains a zero byte");
+    char *copy = strdup(at);
+    if (!copy)
+        return err_nomem(e);
+    free(*last);
+    *last = copy;
     return 0;
 }
 
 static int add_meta(const struct image *x, json_t *into, struct err *e)
 {
-    char last[META_KEY_MAX + 1] = "";
+    CLEANUP_FREE char *last = strdup("");
+    if (!last)
+        return err_nomem(e);
     for (;;) {
         CLEANUP_FREE char *keys = NULL, *values CLEANUP(freep) = NULL;
         size_t n_keys = 16384, n_values = 65536;
@@ -124,7 +128,7 @@ static int add_meta(const struct image *x, json_t *into, struct err *e)
             return ceph_error(e, rc, "cannot list the metadata of image %s", x->name);
         if (!n_keys)
             return 0;
-        rc = add_page(into, keys, n_keys, values, n_values, last, e);
+        rc = add_page(into, keys, n_keys, values, n_values, &last, e);
         if (rc < 0)
             return rc;
     }

@@ -553,6 +553,20 @@ int target_revert(const struct cluster *c, const char *const image[3], const cha
     return rc;
 }
 
+/* In a full cluster librbd may say that there is no such image, when it could not make its trash. */
+static int removed(const struct cluster *c, const char *const image[3], const char *key, struct err *e)
+{
+    struct target t;
+    const int rc = staged_open(&t, c, image, key, e);
+    target_close(&t);
+    if (rc == -ENOENT)
+        return 0;
+    if (rc < 0)
+        return rc;
+    err_plain(e, ERR_NO_SPACE, ENOSPC, "Ceph does not remove image %s/%s: is the cluster full?", image[0], image[2]);
+    return err_hint(e, "see ceph df and ceph health detail");
+}
+
 int target_discard(const struct cluster *c, const char *const image[3], const char *key, struct err *e)
 {
     struct target t;
@@ -576,5 +590,7 @@ int target_discard(const struct cluster *c, const char *const image[3], const ch
         err_plain(e, ERR_BUSY, ENOTEMPTY, "image %s/%s has snapshots of others: it is not removed", image[0], image[2]);
         return err_hint(e, "rbd snap ls shows them");
     }
+    if (rc == -ENOENT && there)
+        return removed(c, image, key, e);
     return rc < 0 && rc != -ENOENT ? ceph_error(e, rc, "cannot remove image %s/%s", image[0], image[2]) : 0;
 }

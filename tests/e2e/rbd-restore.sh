@@ -186,6 +186,17 @@ expect "an image that is in use is refused" 17 'vms/small is in use by client.*s
     call target vms/small $SIZE "$(uuid)" overwrite
 same "and nothing is left in it" "$(meta vms/small)" ""
 rbd_let_go vms/small
+# More clients than fit in one answer.
+LD_LIBRARY_PATH=$CEPH_LIBS /usr/bin/python3 tests/tools/rbd.py "$ceph_dir/ceph.conf" watch vms/small 70 "$WORK/open" &
+rbd_writer=$!
+disown $rbd_writer
+at_exit "kill -KILL $rbd_writer 2>/dev/null"
+for i in $(seq 300); do [ -e "$WORK/open" ] && break; sleep 0.1; done
+expect "nor one that many have open" 17 'vms/small is in use by 7[01] clients' -- \
+    call target vms/small $SIZE "$(uuid)" overwrite
+same "which is in use" "$(call resolve vms/small | jq .in_use)" true
+same "and nothing is left in it" "$(meta vms/small)" ""
+rbd_let_go vms/small
 target vms/small overwrite
 rbd_hold vms/small "$WORK/stored"
 expect "nor is one written to that is in use since" 17 'is in use by' -- call pour "$T"

@@ -38,6 +38,11 @@ same "those of a pool" "$(names --match pool:nix)" nix/data
 # By labels the caller chooses.
 same "metadata are labels" "$(rbd_call --match 'tag:x' volumes | jq -r '.labels' | sort | xargs)" \
     "pool:nix tag:owner=jane pool:vms pool:vms pool:vms tag:gold tag:night"
+# Metadata of others, with keys of any length.
+ceph_does meta vms/web2 'long*5000' x
+ceph_does meta vms/web2 'long*4095' y
+same "long keys of metadata are no hindrance" "$(call resolve vms/web2 | jq -r .labels)" \
+    "pool:vms tag:gold tag:night"
 V=$(call resolve vms/web1)
 id=$(jq -r .id <<<"$V")
 check "an id is made of cluster, pool and image" \
