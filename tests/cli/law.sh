@@ -17,8 +17,10 @@ else
     fail "the law of dependencies" "$out"
 fi
 check "rooms are linked in their order, without a group" bash -c '! grep -e --start-group Makefile'
-# What depends on the kind of storage the drivers state (io/native/driver.h), or a table has (daemon/records/driver-kind.c).
-drivers=$(sed -nE 's/.*(\.name = |_NAME |_DRIVER )"([a-z-]+)".*/\2/p' io/native/*.[ch] | grep -v snapferry | sort -u | paste -sd'|')
+# What depends on the kind of storage the drivers state (io/native/driver.h), or a table has
+# (daemon/records/driver-kind.c).
+drivers=$(sed -nE 's/.*(\.name = |_NAME |_DRIVER )"([a-z-]+)".*/\2/p' io/native/*.[ch] |
+    grep -v snapferry | sort -u | paste -sd'|')
 named() { grep -rnE --include='*.[ch]' "str[a-z]*cmp\([^;\"]*(driver|->name)[^;\"]*\"($drivers)\"" "$@"; }
 same "the names of all drivers are known" "$(tr '|' '\n' <<<"$drivers" | wc -l)" 9
 same "no driver is compared by its name in daemon/" "$(named daemon)" ""
