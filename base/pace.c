@@ -63,8 +63,9 @@ static void forecast(struct pace *p, double t, double dt)
         p->end = -1;
         return;
     }
-    double end = t + to_read(&p->at) / speed;
-    p->end = p->end < 0 ? end : end + (p->end - end) * decayed(dt / PACE_END_HALF_LIFE);
+    const double end = t + to_read(&p->at) / speed, quarter = (t - p->start) / 4,
+                 half_life = quarter < PACE_END_HALF_LIFE ? quarter : PACE_END_HALF_LIFE;
+    p->end = p->end < 0 ? end : end + (p->end - end) * decayed(dt / half_life);
     if (p->end < t)
         p->end = t;
 }

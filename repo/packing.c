@@ -87,6 +87,8 @@ void pack_close(struct session *s, struct pack *p)
 {
     struct round *r = p->round;
     p->closed = true;
+    if (s->closed)
+        atomic_fetch_add(s->closed, p->end);
     for (int c = 0; c < 2; c++) {
         if (r->open[c] == p)
             r->open[c] = NULL;
@@ -154,6 +156,8 @@ struct pack *pack_reserve(struct session *s, struct round *r, bool prefixed, uin
     p->end += len;
     p->writers++;
     s->stats.stored_bytes += len;
+    if (s->appended)
+        atomic_fetch_add(s->appended, len);
     /* Entries are linked when they are written; claimed ones count too. */
     if (p->end >= full || p->entries + p->writers >= TABLE_ENTRIES)
         pack_close(s, p);

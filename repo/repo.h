@@ -143,6 +143,9 @@ struct session_opts {
     size_t buffer;      /* memory for packs being filled, bytes; 0: SESSION_BUFFER. In pieces of 1 MiB (below 6 MiB:
                            of 256 KiB), two for each putting thread and four do; if there are less more are made */
     bool no_adopt;      /* do not look for finished packs of crashed sessions of this node */
+    /* Counters to which bytes are added: of contents that are appended to packs, and of packs that are full and so on
+     * their way to the store. Borrowed; NULL: none. */
+    _Atomic uint64_t *appended, *closed;
 };
 
 /*

@@ -85,6 +85,7 @@ struct session {
     struct dead_sessions dead;
     bool adopting;
     struct session_stats stats;
+    _Atomic uint64_t *appended, *closed; /* session_opts; NULL: none */
 };
 
 /* rounds.c */

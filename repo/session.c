@@ -373,6 +373,8 @@ static int session_start(struct session *s, const struct session_opts *o, struct
 {
     unsigned segments;
     size_t segment = buffer_plan(o, &segments);
+    s->appended = o->appended;
+    s->closed = o->closed;
     size_t cap = o->max_pending ? o->max_pending : DEFAULT_PENDING;
     cap = cap < LEAST_PENDING ? LEAST_PENDING : cap > (UINT32_C(1) << 26) ? UINT32_C(1) << 26 : cap;
     s->flush_at = (uint32_t)(cap - cap / 4);

@@ -43,7 +43,7 @@ struct sample {
 static void take_sample(struct progress_view *v, struct sample *s)
 {
     struct mover_progress *p = v->p;
-    int phase = atomic_load(&p->phase);
+    const int phase = mover_progress_phase(p);
     *s = (struct sample){.phase = phase >= 0 && phase <= PHASE_DONE ? phase_names[phase] : "?",
                          .total = atomic_load(&p->total),
                          .done = mover_progress_done(p),

@@ -29,6 +29,8 @@
 #define CHECKPOINT_S_MAX 2700
 #define FLUSH_BYTES ((uint64_t)20 << 30)
 #define FLUSH_S 600
+#define PROGRESS_LEAD                                                                                                  \
+    ((uint64_t)16 << 20)            /* of a chunk without an end, about its size counts; not what fills the ring */
 #define BAD_TOLD_MAX 32             /* unreadable ranges that are logged individually */
 #define DOCUMENT_MAX (256u << 10)   /* longest content of our documents */
 #define METADATA_COMPRESSION 0x1101 /* zstd-fastest */
@@ -272,7 +274,10 @@ static int open_all(struct run *x, struct err *e)
     if (rc == 0)
         rc = plan_budget(x, e);
     x->ret->workers = x->budget.workers;
-    struct session_opts so = {.max_pending = x->budget.max_pending, .buffer = x->budget.pack_buffer};
+    struct session_opts so = {.max_pending = x->budget.max_pending,
+                              .buffer = x->budget.pack_buffer,
+                              .appended = x->o->progress ? &x->o->progress->appended : NULL,
+                              .closed = x->o->progress ? &x->o->progress->closed : NULL};
     if (rc == 0)
         rc = session_new(&x->session, x->repo, &so, e);
     if (rc == 0)
@@ -561,6 +566,12 @@ static int run_once(struct repo *r, struct source *src, const struct backup_opts
     const _Atomic bool *stop = o->cancel ? &o->cancel->requested : NULL;
     x.reads = (struct throttle){.rate = o->limits.read_limit, .stop = stop};
     x.writes = (struct throttle){.rate = o->limits.write_limit, .stop = stop};
+    if (o->progress) {
+        atomic_store(&o->progress->lead, PROGRESS_LEAD);
+        atomic_store(&o->progress->closed, atomic_load(&o->progress->sent));
+        atomic_store(&o->progress->appended, atomic_load(&o->progress->stored));
+        x.writes.passed = &o->progress->sent;
+    }
     blobs_limit(repo_blobs(r), NULL, &x.writes);
     badmap_init(&x.bad);
     /* The bytes of an attempt that has failed count as work, too. */
@@ -615,8 +626,10 @@ int backup_run(struct repo *r, struct source *src, const struct backup_opts *o, 
         ret->seconds += first.seconds;
         memcpy(ret->fallback, first.fallback, sizeof ret->fallback);
     }
-    if (o->progress)
+    if (o->progress) {
+        atomic_store(&o->progress->closed, atomic_load(&o->progress->sent));
         atomic_store(&o->progress->phase, PHASE_DONE);
+    }
     return rc;
 }
 

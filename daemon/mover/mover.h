@@ -39,19 +39,58 @@ struct mover_progress {
     _Atomic uint64_t fresh;     /* bytes of new chunks */
     _Atomic uint64_t stored;    /* bytes added to packs (backup), written to the target (restore) */
     _Atomic uint64_t errors;    /* bad ranges, damaged contents */
-    _Atomic uint64_t taken_in;  /* backup: data that were read so far, also of chunks that have no end yet; restore and
-                                   verify: fetched while moving, also of packs that are not complete yet; not in
-                                   messages */
+    /* Not in messages. */
+    _Atomic uint64_t taken_in; /* backup: data that were read so far, also of chunks that have no end yet; restore and
+                                  verify: fetched while moving, also of packs that are not complete yet */
+    _Atomic uint64_t lead;     /* backup: by how much these may count before they are done; 0: all of them count */
+    _Atomic uint64_t appended; /* backup: to packs, also behind a chunk that is still worked on; `stored` is up to it */
+    _Atomic uint64_t closed;   /* backup: of packs that are full: more than `sent` while these wait for a slow store */
+    _Atomic uint64_t sent;     /* backup: that the store has got, or that is being written to it */
+    _Atomic uint64_t shown;    /* backup: what mover_progress_done() returned last */
 };
 
-/* Bytes of the whole work for people and estimates: of a slow source a chunk takes seconds, and what was read of it
- * counts. It never decreases while its members do not. */
-static inline uint64_t mover_progress_done(const struct mover_progress *p)
+/* Bytes of the source, of so many of packs. */
+static inline uint64_t mover_progress_plain(const struct mover_progress *p, uint64_t packed)
 {
-    const uint64_t done = atomic_load(&p->done), total = atomic_load(&p->total),
-                   seen = atomic_load(&p->skipped) + atomic_load(&p->taken_in);
-    const uint64_t more = done > seen ? done : seen;
-    return total && more > total ? total : more;
+    const uint64_t stored = atomic_load(&p->stored), fresh = atomic_load(&p->fresh);
+    return stored ? (uint64_t)((double)packed * (double)fresh / (double)stored) : packed;
+}
+
+/* Bytes in full packs that the store has not got yet. */
+static inline uint64_t mover_progress_waiting(const struct mover_progress *p)
+{
+    const uint64_t sent = atomic_load(&p->sent), closed = atomic_load(&p->closed);
+    return closed > sent ? closed - sent : 0;
+}
+
+/* Bytes of the whole work for people and estimates: of a slow source a chunk takes seconds, and what was read of it
+ * counts, but not all that is read ahead; with a slow store what waits for it does not count. That of a backup never
+ * decreases. */
+static inline uint64_t mover_progress_done(struct mover_progress *p)
+{
+    const uint64_t waiting = mover_progress_plain(p, mover_progress_waiting(p)), stored = atomic_load(&p->stored),
+                   appended = atomic_load(&p->appended), lead = atomic_load(&p->lead), total = atomic_load(&p->total),
+                   done = atomic_load(&p->done), seen = atomic_load(&p->skipped) + atomic_load(&p->taken_in);
+    uint64_t more = seen < done ? done : lead && seen - done > lead ? done + lead : seen;
+    const uint64_t ahead = appended > stored ? done + mover_progress_plain(p, appended - stored) : done;
+    if (ahead > more)
+        more = ahead;
+    more -= waiting < more ? waiting : more;
+    if (total && more > total)
+        more = total;
+    if (lead == 0)
+        return more;
+    uint64_t shown = atomic_load(&p->shown);
+    while (shown < more && !atomic_compare_exchange_weak(&p->shown, &shown, more))
+        ;
+    return shown < more ? more : shown;
+}
+
+/* Its phase for people and estimates: what waits for a slow store is still being moved. */
+static inline int mover_progress_phase(const struct mover_progress *p)
+{
+    const int phase = atomic_load(&p->phase);
+    return phase == PHASE_COMMITTING && mover_progress_waiting(p) >> 20 ? PHASE_MOVING : phase;
 }
 
 /* Set from a signal handler or another thread: the operation ends soon, with a checkpoint if useful. */

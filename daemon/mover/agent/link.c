@@ -281,7 +281,7 @@ static const char *phase_name(int phase)
 static json_t *progress_json(struct link *l)
 {
     struct mover_progress *p = l->progress;
-    json_t *j = json_pack("{s:s, s:f}", "phase", phase_name(atomic_load(&p->phase)), "seconds",
+    json_t *j = json_pack("{s:s, s:f}", "phase", phase_name(mover_progress_phase(p)), "seconds",
                           (double)(mono_ns() - l->began_ns) * 1e-9);
 #define PUT_COUNTER(name) json_object_set_new(j, #name, json_integer((json_int_t)atomic_load(&p->name)));
     WIRE_COUNTERS(PUT_COUNTER)
