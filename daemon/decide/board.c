@@ -585,8 +585,11 @@ int board_operation(struct board *b, const char *id, const struct operation *now
     if (e->run && now && now->kind == KIND_BACKUP && now->policy->hook_post_backup[0])
         e->run->seen.hooked = true;
     if (live) {
+        const bool exposed = e->exposed, moving = e->moving;
         entry_clear(b, e);
-        return entry_fill(b, e, now) < 0 || mark(b, e) < 0 ? -ENOMEM : rc;
+        const int filled = entry_fill(b, e, now);
+        b->usage.freed += (exposed && !e->exposed) + (moving && !e->moving);
+        return filled < 0 || mark(b, e) < 0 ? -ENOMEM : rc;
     }
     struct run *r = e->run;
     if (r) {
@@ -598,6 +601,7 @@ int board_operation(struct board *b, const char *id, const struct operation *now
         if (now)
             board_ended_add(&r->seen.ended, now);
     }
+    b->usage.freed += e->exposed + e->moving;
     entry_remove(b, e);
     if (r)
         run_drop(b, r);

@@ -62,6 +62,7 @@ struct board_usage {
     unsigned exposed;                 /* these, and what is exposed or being exposed */
     unsigned coming;                  /* backups that have not been moved, and do not wait for a retry */
     uint64_t memory;                  /* of the movers */
+    unsigned freed;                   /* how often a place was given back, of what is exposed or moves, since ever */
 };
 /* All but `except` (an id). */
 struct board_usage board_usage(const struct board *b, const char *except);

@@ -379,7 +379,7 @@ static void decide_rows(struct decide *d, unsigned n)
             unit_of_row(d, ROW_BACKUP, id, look_at_backup);
         /* What has become free is for those that wait: nothing else may happen for long. */
         const struct board_usage now = board_usage(d->board, "");
-        if (now.exposed < used.exposed || now.moving < used.moving)
+        if (now.freed != used.freed)
             queue_mark_next(d);
         used = now;
     }

@@ -79,21 +79,6 @@ static void change(struct fixture *x, unsigned i)
     json_take(&op->exposure, any(2) ? json_object() : NULL);
 }
 
-static void write_one(struct fixture *x)
-{
-    const unsigned i = any(OPS);
-    if (!x->there[i])
-        fill(x, i);
-    else
-        change(x, i);
-    const bool gone = any(20) == 0;
-    assert_int_equal(board_operation(x->board, x->op[i].id, gone ? NULL : &x->op[i]), 0);
-    if (gone || op_state_terminal(x->op[i].state)) {
-        operation_clear(&x->op[i]);
-        x->there[i] = false;
-    }
-}
-
 static bool moves(const struct operation *op)
 {
     return op->state == OP_STARTING || op->state == OP_RUNNING || op->state == OP_CANCELLING;
@@ -102,6 +87,30 @@ static bool has_slot(const struct operation *op)
 {
     return op->kind == KIND_BACKUP || op->kind == KIND_RESTORE;
 }
+/* Places that it has: one from when it is exposed, one more while it moves. */
+static unsigned places(const struct operation *op)
+{
+    return !has_slot(op) ? 0 : (unsigned)(moves(op) + (moves(op) || op->state == OP_EXPOSING));
+}
+
+static void write_one(struct fixture *x)
+{
+    const unsigned i = any(OPS), had = x->there[i] ? places(&x->op[i]) : 0, freed = board_usage(x->board, "").freed;
+    if (!x->there[i])
+        fill(x, i);
+    else
+        change(x, i);
+    const bool gone = any(20) == 0;
+    assert_int_equal(board_operation(x->board, x->op[i].id, gone ? NULL : &x->op[i]), 0);
+    const bool ended = gone || op_state_terminal(x->op[i].state);
+    const unsigned has = ended ? 0 : places(&x->op[i]);
+    assert_int_equal(board_usage(x->board, "").freed - freed, had > has ? had - has : 0);
+    if (ended) {
+        operation_clear(&x->op[i]);
+        x->there[i] = false;
+    }
+}
+
 static bool is_queued(const struct fixture *x, const struct operation *op)
 {
     const bool needs = !(op->kind == KIND_RESTORE && !is_none(op->native_doc));

@@ -504,13 +504,14 @@ struct per_volume {
     unsigned retained[VOLUMES], limit[VOLUMES];
     unsigned parents[VOLUMES];
     bool odd[VOLUMES]; /* something of it failed, is held or is pruned later: the limit may be exceeded */
-    bool
-        used[VOLUMES]; /* a restore has read one, which was in use when others were pruned: the next backup prunes it */
+    /* A restore has read one, which was in use when others were pruned; or a backup was canceled when it was moved:
+     * then the repository is not waited for. The next backup prunes it. */
+    bool used[VOLUMES];
 };
 static int note_used(const struct operation *op, void *arg)
 {
     struct per_volume *x = arg;
-    if (op->kind == KIND_RESTORE && op->from == FROM_NATIVE)
+    if (op->kind == KIND_RESTORE ? op->from == FROM_NATIVE : op->kind == KIND_BACKUP && op->cancel)
         x->used[(unsigned)(op->volume_id[1] - '0') % VOLUMES] = true;
     return 0;
 }
