@@ -75,18 +75,20 @@ json_t *answer_native_planned(const struct native_row *n, const struct native_fa
     return o;
 }
 
-/* Each is judged by the rules it was taken under, so rows with the same rules need one plan. */
+/* Each is judged by the rules in force for its job, or those it was taken under: rows with the same ones need one plan.
+ */
 static bool same_rules(const struct native_row *a, const struct native_row *b)
 {
     return a && a->policy == b->policy && (!a->policy->job_retain || !strcmp(a->job, b->job));
 }
 
-static void plan_as_taken(const struct answer_facts *f, const struct native_row *n, struct native_facts *facts,
+static void plan_in_force(const struct answer_facts *f, const struct native_row *n, struct native_facts *facts,
                           size_t count)
 {
     struct native_rules rules;
     struct native_verdict v;
-    native_rules(&rules, n->policy, n->job, -1, false, f->now_ns);
+    CLEANUP(policy_unrefp) const struct policy *policy = native_policy(f->records, f->cfg, n, true);
+    native_rules(&rules, policy, n->job, -1, false, f->now_ns);
     rules.ended = volume_ended_why(f->records, f->cfg, n->volume_id);
     natives_plan(&rules, facts, count, &v);
 }
@@ -98,7 +100,7 @@ json_t *answer_native(const struct answer_facts *f, const struct native_row *n)
     size_t count = 0;
     if (natives_gather(f->records, n->volume_id, &facts, &count, NULL) < 0)
         return answer_native_planned(n, NULL);
-    plan_as_taken(f, n, facts, count);
+    plan_in_force(f, n, facts, count);
     for (size_t i = 0; i < count && !fact; i++)
         fact = strcmp(facts[i].alias, n->id) ? NULL : &facts[i];
     return answer_native_planned(n, fact);
@@ -114,7 +116,7 @@ json_t *natives_of_volume(const struct answer_facts *f, const char *volume_id, j
     for (size_t i = 0; i < count; i++) {
         const struct native_row *n = native_row_peek(f->records, facts[i].alias);
         if (n && !same_rules(planned, n))
-            plan_as_taken(f, planned = n, facts, count);
+            plan_in_force(f, planned = n, facts, count);
         if (!n)
             continue;
         json_array_append_new(list, answer_native_planned(n, &facts[i]));
@@ -149,7 +151,7 @@ static int add_native_line(const void *row, void *arg)
     }
     json_t *doc = native_document(n);
     if (natives_gather(p->facts->records, n->volume_id, &facts, &count, NULL) >= 0)
-        plan_as_taken(p->facts, n, facts, count);
+        plan_in_force(p->facts, n, facts, count);
     for (size_t i = 0; i < count; i++)
         if (!strcmp(facts[i].alias, n->id))
             put_verdict(doc, &facts[i]);
@@ -189,7 +191,8 @@ static const struct native_row *add_next(const struct answer_facts *f, const cha
             first = row;
     if (!first)
         return NULL;
-    native_rules(&rules, first->policy, first->job, -1, true, f->now_ns);
+    CLEANUP(policy_unrefp) const struct policy *policy = native_policy(f->records, f->cfg, first, true);
+    native_rules(&rules, policy, first->job, -1, true, f->now_ns);
     natives_plan(&rules, facts, n, &v);
     for (size_t i = 0; i < n && json_array_size(list) < NEXT_SHOWN; i++)
         if (facts[i].prune && (row = native_row_peek(f->records, facts[i].alias))) {

@@ -342,7 +342,8 @@ static void look_at_natives(struct overview *s, struct place *p, int64_t now_ns)
     }
     if (!first)
         return;
-    native_rules(&rules, first->policy, first->job, -1, true, now_ns);
+    CLEANUP(policy_unrefp) const struct policy *policy = native_policy(s->records, s->cfg, first, true);
+    native_rules(&rules, policy, first->job, -1, true, now_ns);
     natives_plan(&rules, f, n, &v);
     for (size_t i = 0; i < n; i++) {
         p->natives.next += f[i].prune;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* natives-gather.c - facts for the plan, from records and policy. docs/records.md names the members that are read. */
 #include "daemon/decide/natives-plan.h"
+#include "daemon/decide/decide.h"
 #include "daemon/decide/judge.h"
 
 #include "base/cleanup.h"
@@ -42,6 +43,25 @@ const char *volume_ended_why(struct records *r, const struct cfg *c, const char 
         return "its volume is gone";
     return c && volume_excluded(c, volume_subject(v->volume), v->volume->size) ? "its volume is no longer backed up"
                                                                                : NULL;
+}
+
+const struct policy *native_policy(struct records *r, const struct cfg *c, const struct native_row *n, bool job)
+{
+    const struct policy *ret = &policy_none;
+    const struct volume_row *v = volume_row_peek(r, n->volume_id);
+    const struct cfg_subject s = {n->volume->name, v ? v->volume->labels : n->volume->labels};
+    const char *name = job && n->policy->job_retain ? n->job : "";
+    struct cfg_policy now = {.effective = NULL};
+    struct policy own;
+    if (!c || volume_ended_why(r, c, n->volume_id) || !cfg_class_of(c, s) || (name[0] && !cfg_job(c, name)) ||
+        cfg_policy(c, s, name[0] ? name : NULL, &now, NULL) < 0) {
+        policy_set(&ret, n->policy);
+        return ret;
+    }
+    policy_from_cfg(&own, &now);
+    policy_take(&ret, policy_make(&own));
+    cfg_policy_clear(&now);
+    return ret;
 }
 
 /* Rows, or aliases that live operations need: borrowed from the records, which nobody writes meanwhile. */

@@ -141,6 +141,8 @@ static void plan_moved(struct plan *p, size_t i)
         if (p->r->ended)
             say(f, KEPT, "%u of %u retained; %s: only `native prune --gone` removes it", newer + slot + 1, number,
                 p->r->ended);
+        else if (f->reasons & (NATIVE_HOLD | NATIVE_INSPECTION)) /* newer ones prune it only once it is released */
+            say(f, KEPT, "%u of %u retained", newer + slot + 1, number);
         else
             say(f, KEPT, "%u of %u retained; pruned after %u newer backup%s", newer + slot + 1, number, more,
                 more == 1 ? "" : "s");

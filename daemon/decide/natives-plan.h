@@ -92,6 +92,9 @@ void native_rules(struct native_rules *r, const struct policy *policy, const cha
 /* Why a volume will have no newer native snapshots: a look at the storage did not find it, or nothing backs it up.
  * Static text; NULL: it may have. `c` NULL: the configuration is not known. */
 const char *volume_ended_why(struct records *r, const struct cfg *c, const char *volume_id);
+/* By which a native snapshot is judged: the policy in force for the next backup of its job (`job` false: of the
+ * volume), or the one that it was taken under, where there will be none. New reference. `c` NULL: as above. */
+const struct policy *native_policy(struct records *r, const struct cfg *c, const struct native_row *n, bool job);
 
 /* Gathers the facts of one volume from the records (natives with their backups and operations). *ret is malloc()ed. */
 int natives_gather(struct records *r, const char *volume_id, struct native_facts **ret, size_t *n, struct err *e);

@@ -30,26 +30,6 @@ static double ratio_of(const struct prune *p, const char *volume_id)
     return json_is_number(r) ? json_number_value(r) : -1;
 }
 
-/* The policy in force now, where the volume still has one: of one that is gone or no longer backed up those that are
- * retained stay, whatever its section says by now. New reference. */
-static const struct policy *policy_of(const struct prune *p, const struct native_row *n)
-{
-    const struct policy *policy = &policy_none;
-    struct cfg_policy now = {.effective = NULL};
-    const struct volume_row *v = volume_row_peek(p->engine->records, n->volume_id);
-    const struct cfg_subject s = {n->volume->name, v ? v->volume->labels : n->volume->labels};
-    if (!volume_ended_why(p->engine->records, p->engine->cfg, n->volume_id) && cfg_class_of(p->engine->cfg, s) &&
-        cfg_policy(p->engine->cfg, s, NULL, &now, NULL) == 0) {
-        struct policy own;
-        policy_from_cfg(&own, &now);
-        policy_take(&policy, policy_make(&own));
-        cfg_policy_clear(&now);
-    } else {
-        policy_set(&policy, n->policy);
-    }
-    return policy;
-}
-
 static bool is_meant(const struct prune *p, const struct native_row *n)
 {
     if (p->gone && !volume_ended_why(p->engine->records, p->engine->cfg, n->volume_id))
@@ -72,7 +52,8 @@ static int list_volume(const struct native_row *const *rows, struct native_facts
     struct native_verdict v;
     if (!is_meant(p, rows[0]))
         return 0;
-    CLEANUP(policy_unrefp) const struct policy *policy = policy_of(p, rows[0]);
+    CLEANUP(policy_unrefp)
+    const struct policy *policy = native_policy(p->engine->records, p->engine->cfg, rows[0], false);
     rules_of(p, rows[0]->volume_id, policy, &rules);
     natives_plan(&rules, f, n, &v);
     for (size_t i = 0; i < n; i++)
@@ -98,7 +79,7 @@ static int plan_volume(struct prune *p, const char *alias, struct err *e)
     const struct native_row *n = native_row_peek(d->records, alias);
     if (!n)
         return 0;
-    CLEANUP(policy_unrefp) const struct policy *policy = policy_of(p, n);
+    CLEANUP(policy_unrefp) const struct policy *policy = native_policy(p->engine->records, p->engine->cfg, n, false);
     CLEANUP_FREE char *volume = strdup(n->volume_id);
     if (!volume)
         return err_nomem(e);

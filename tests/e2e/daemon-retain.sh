@@ -131,6 +131,21 @@ until_true 10 has out 0
 rm "$WORK/xfs/out.img"
 same "those of other volumes are there" "$(count gone) $(count three)" "0 $others"
 
+# What is told of the next backups is by the number in force, and by no number of what is held.
+image "$WORK/xfs/told.img" 2 6
+retain() { config_add told "[volume \"$WORK/xfs/told.img\"]
+snapshots-to-retain = $1"; ask reload --wait --quiet; }
+why() { askj native list | jq -r --arg v "$WORK/xfs/told.img" '.natives[] | select(.volume == $v).why'; }
+retain 1
+ask backup "$WORK/xfs/told.img" --wait --quiet
+same "by the number it was taken under" "$(why)" "kept: 1 of 1 retained; pruned after 1 newer backup"
+retain 3
+same "after a reload by the new one" "$(why)" "kept: 1 of 3 retained; pruned after 3 newer backups"
+check "explain says the same" eval 'ask explain "$WORK/xfs/told.img" | grep -q "1 of 3 retained"'
+ask hold "$(natives_of "$WORK/xfs/told.img")" --quiet
+same "held: not pruned after any" "$(why)" "kept: held; also 1 of 3 retained"
+ask unhold "$(natives_of "$WORK/xfs/told.img")" --quiet
+
 # Deleting a backup takes its native snapshot and its snapshots in the repository along (CF-44).
 before=$(sf "$REPO" snapshot list --as "snapferry@testnode:$WORK/xfs/three.img" --json | result 'snapshots | length')
 check "delete" ask delete "${ids[4]}" --wait --quiet
