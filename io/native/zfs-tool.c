@@ -168,6 +168,7 @@ static const struct {
     {"has children", ERR_BUSY, "`zfs list -r -t all` shows them"},
     {"dataset already exists", ERR_TARGET, ""},
     {"dataset does not exist", ERR_NOT_FOUND, ""},
+    {"could not find any snapshots to", ERR_NOT_FOUND, ""},
 };
 
 int zfs_change(const char *what, const char *const *args, struct err *e)

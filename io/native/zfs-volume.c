@@ -276,6 +276,8 @@ static int destroy_snapshots(const struct zfs_row *row, const char *what, struct
             continue;
         log_info("%s: destroying %s, a snapshot that another tool took of it", what, s->name);
         rc = zfs_change(what, args, e);
+        if (rc == -ENOENT) /* that tool was faster; the volume is still there */
+            rc = 0;
     }
     zfs_report_free(&r);
     return rc;

@@ -497,6 +497,7 @@ static void what_zfs_says(void **state)
         {"cannot destroy 'tank/d1': volume has children", ERR_BUSY, "zfs list"},
         {"cannot create 'tank/x': dataset already exists", ERR_TARGET, ""},
         {"cannot open 'tank/x': dataset does not exist", ERR_NOT_FOUND, ""},
+        {"could not find any snapshots to destroy; check snapshot names.", ERR_NOT_FOUND, ""},
         {"internal error: Bad file descriptor", ERR_GENERIC, ""},
     };
     const char *const args[] = {"snapshot", "tank/d1@x", NULL};
@@ -531,6 +532,30 @@ static void what_zfs_says(void **state)
     assert_int_equal(zfs_change("cannot do it", args, &e), 0);
 }
 
+/* Snapshots of another tool go first; one that this tool has removed meanwhile does not keep the volume. */
+static void a_snapshot_that_is_gone_meanwhile(void **state)
+{
+    (void)state;
+    char script[1000];
+    char *CLEANUP_FREE report = realpath(fixture_path("zfs/get"), NULL); /* programs run elsewhere */
+    struct err e = ERR_INIT;
+    struct zfs_report r = real_report();
+    assert_non_null(report);
+    snprintf(script, sizeof script,
+             "case \"$1 $2\" in get*) cat %s ;; *@*) : >%s/asked; echo 'could not find any snapshots to destroy' >&2; "
+             "exit 1 ;; *) : >%s/destroyed ;; esac",
+             report, dir, dir);
+    stand_in(script);
+    if (zfs_destroy(zfs_find(&r, "tank/vm/d1"), true, "cannot remove it", &e) < 0)
+        fail_msg("%s", e.msg);
+    for (unsigned i = 0; i < 2; i++) {
+        char path[300];
+        snprintf(path, sizeof path, "%s/%s", dir, i ? "destroyed" : "asked");
+        assert_int_equal(unlink(path), 0);
+    }
+    zfs_report_free(&r);
+}
+
 /* ---- a real send stream ---- */
 
 static void a_real_stream(void **state)
@@ -559,12 +584,19 @@ static void a_real_stream(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_real_report),  cmocka_unit_test(reports_are_read_strictly),
-        cmocka_unit_test(a_real_pool),    cmocka_unit_test(labels_of_volumes),
-        cmocka_unit_test(what_selects),   cmocka_unit_test(tags_there_and_back),
-        cmocka_unit_test(tag_of_a_group), cmocka_unit_test(inherited_ids),
-        cmocka_unit_test(holds),          cmocka_unit_test(names),
-        cmocka_unit_test(classes),        cmocka_unit_test(what_zfs_says),
+        cmocka_unit_test(a_real_report),
+        cmocka_unit_test(reports_are_read_strictly),
+        cmocka_unit_test(a_real_pool),
+        cmocka_unit_test(labels_of_volumes),
+        cmocka_unit_test(what_selects),
+        cmocka_unit_test(tags_there_and_back),
+        cmocka_unit_test(tag_of_a_group),
+        cmocka_unit_test(inherited_ids),
+        cmocka_unit_test(holds),
+        cmocka_unit_test(names),
+        cmocka_unit_test(classes),
+        cmocka_unit_test(what_zfs_says),
+        cmocka_unit_test(a_snapshot_that_is_gone_meanwhile),
         cmocka_unit_test(a_real_stream),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
