@@ -146,7 +146,8 @@ static void show_contents(FILE *f, const json_t *s, const json_t *r)
     if (json_object_get(r, "stored"))
         n = (size_t)snprintf(line, sizeof line, "%s stored, ", text_size(r, "stored"));
     else if (jint(r, "added") > 0)
-        n = (size_t)snprintf(line, sizeof line, "%s stored by this node, ", text_size(r, "added"));
+        n = (size_t)snprintf(line, sizeof line, "%s stored by this node%s, ", text_size(r, "added"),
+                             jint(jobj(s, "daemon"), "rebuilt_ns") ? " since the records were rebuilt" : "");
     else
         n = (size_t)snprintf(line, sizeof line, "stored size unknown, ");
     if (json_is_number(dedup))

@@ -64,6 +64,9 @@ same "as one whose data is in the repository" \
 
 # What these records have made and do not have is an orphan as ever.
 check "another backup" ask backup "$WORK/b/w.img" --wait --quiet
+same "no dedup ratio is made of what was counted since" \
+    "$(askj status | jq '.repositories[0] | .added > 0 and .dedup == null')" true
+check "nor shown" said 'stored, dedup ratio unknown;'
 made=$(askj native list | jq -r --arg v "$WORK/b/w.img" '[.natives[] | select(.volume == $v)][0].alias')
 stops "the daemon ends"
 sqlite3 "$STATE/records.db" "DELETE FROM natives WHERE id = '$made';
