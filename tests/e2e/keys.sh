@@ -236,17 +236,17 @@ check "reload" reload
 same "only-on-node of the daemon: no job runs" "$(elsewhere plain) $(next plain)" "true 0"
 stops "stop"
 
-# A native snapshot whose backup no record knows: the records are those of an hour before.
+# A native snapshot of these records that they do not have, nor its backup.
 sed -i '/^only-on-node/d' "$CONF/snapferry.ini"
 config_class img "$X/img" 'snapshots-to-retain = 1'
-cp -a "$STATE" "$WORK/state-before"
 starts "the daemon makes a native snapshot"
 check "backup" ask backup "$X/img/tiny.img" --wait --quiet
 stops "stop"
-rm -rf "$STATE" && mv "$WORK/state-before" "$STATE"
+sqlite3 "$STATE/records.db" "DELETE FROM natives WHERE seq = (SELECT max(seq) FROM natives);
+    DELETE FROM backups WHERE seq = (SELECT max(seq) FROM backups)"
 natives() { stored_natives "$X/img" | wc -l; }
 sed -i 's/^orphan-grace = .*/orphan-grace = 1h/' "$CONF/snapferry.ini"
-starts "the daemon with records of before"
+starts "the daemon without the record of it"
 check "orphan-grace: a younger one is reported" until_true 20 eval 'askj status | grep -q "that no record knows"'
 same "orphan-grace: and left alone" "$(natives)" 1
 stops "stop"
