@@ -17,7 +17,8 @@ struct dead_session {
     struct session_record *record;
     char **markers;
     size_t n_markers;
-    bool leaves; /* packs that are not adopted: its markers account for them until maintenance deletes both */
+    bool leaves; /* packs that are not adopted, or not all of: its markers account for them until maintenance deletes
+                    both */
 };
 
 struct search {
@@ -104,8 +105,13 @@ int dead_sessions_find(struct dead_sessions *ret, struct repo *r, dead_pack_fn *
         rc = blobs_list(r->blobs, "p", add_pack, &s, e);
     if (rc == 0 && ret->n > 0)
         rc = blobs_list(r->blobs, "q", add_pack, &s, e);
-    for (size_t i = 0; rc == 0 && i < s.n_packs; i++)
+    for (size_t i = 0; rc == 0 && i < s.n_packs; i++) {
         rc = fn(&s.packs[i], arg);
+        if (rc > 0) {
+            session_of(&s, s.packs[i].name)->leaves = true;
+            rc = 0;
+        }
+    }
     free(s.packs);
     if (rc != 0)
         dead_sessions_leave(ret);

@@ -18,12 +18,12 @@ struct dead_sessions {
 };
 
 /* Calls fn for each pack of a crashed session of this node that is younger than 12 h by the store's clock. A pack
- * may be indexed already. */
+ * may be indexed already. It returns 0; 1: not all of the pack can be used; or an error. */
 typedef int dead_pack_fn(const struct blob_info *pack, void *arg);
 int dead_sessions_find(struct dead_sessions *ret, struct repo *r, dead_pack_fn *fn, void *arg, struct err *e);
 /* Deletes their markers and records: all usable packs are indexed. The markers of a session with packs that are too old
- * to be used stay: without one those would look like packs whose index was lost. A marker that cannot be deleted is
- * logged and left to a later run. */
+ * to be used, or not used in whole, stay: without one those would look like packs whose index was lost. A marker that
+ * cannot be deleted is logged and left to a later run. */
 void dead_sessions_clear(struct dead_sessions *d, struct repo *r);
 /* Releases them without changes: a later run tries again. */
 void dead_sessions_leave(struct dead_sessions *d);

@@ -247,6 +247,7 @@ struct adoption {
     struct session *session;
     const char *pack;
     struct err *err;
+    bool left; /* something of the pack is not adopted, and not in the index */
 };
 
 static struct pack *adopted_pack(struct session *s, const char *name, struct err *e)
@@ -287,17 +288,22 @@ static int adopt_pending(struct session *s, const struct index_entry *n, uint32_
 /* Adopts contents that are missing in the index. R4: an entry that replaces a deleted one must be newer. */
 static int adopt_entry(const struct index_entry *n, void *arg)
 {
-    const struct adoption *a = arg;
+    struct adoption *a = arg;
     struct session *s = a->session;
     struct index_entry known;
-    /* A snapshot of a session that crashed before its flush does not exist: its references may be incomplete. */
-    if (n->id.prefix == MANIFEST_PREFIX)
-        return 0;
+    int rc;
+    /* A snapshot of a session that crashed before its flush does not exist: its references may be incomplete. Without
+     * the marker it would look as if the index of its pack was lost. */
+    if (n->id.prefix == MANIFEST_PREFIX) {
+        rc = index_set_find(s->repo->index, &n->id, &known, a->err);
+        a->left = a->left || rc == -ENOENT;
+        return rc == -ENOENT ? 0 : rc;
+    }
     if (n->id.len != hasher_size(sealer_hasher(s->repo->sealer)) || n->key_id != 0 || n->compression > UINT16_MAX ||
         n->time < 0 || n->time >= UINT32_MAX)
         return 0;
     int64_t time = n->time;
-    int rc = index_set_find(s->repo->index, &n->id, &known, a->err);
+    rc = index_set_find(s->repo->index, &n->id, &known, a->err);
     if (rc < 0 && rc != -ENOENT)
         return rc;
     if (rc == 0 && !known.deleted)
@@ -325,10 +331,10 @@ static int adopt_pack(const struct blob_info *info, void *arg)
     bool failed = s->failed;
     pthread_mutex_unlock(&s->lock);
     if (rc == 0 || failed || rc == -ENOMEM)
-        return failed ? -EIO : rc;
+        return failed ? -EIO : rc < 0 ? rc : a.left;
     /* It remains an orphan that maintenance collects; its contents are put again. */
     log_warning("cannot use a pack of an interrupted session: %s", err.msg);
-    return 0;
+    return 1;
 }
 
 static int packs_adopt(struct session *s, struct err *e)

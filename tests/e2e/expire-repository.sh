@@ -119,4 +119,16 @@ check "to the same bytes" cmp "$WORK/i" "$WORK/out"
 
 mv "$R/kopia.repository.f" "$WORK/aside" 2>/dev/null || mv "$R/kopia.repository" "$WORK/aside"
 expect "no repository" 11 -- sf "$R" snapshot expire
+# Killed when the pack of what it writes is there and its index is not: what is in it is not used by later runs, and is
+# no damage either.
+Q=$WORK/killed
+sf "$Q" repo create --quiet
+for i in 1 2; do sf "$Q" backup "$WORK/i" --as "$mine" --quiet; done
+expect "killed between pack and index" 137 -- env SNAPFERRY_CRASH_AT=pack-renamed "$SNAPFERRY" -r "$Q" --password-file \
+    "$WORK/password" snapshot delete latest --as "$mine" --force --quiet
+check "whole after that" sf "$Q" verify --quiet
+random_file "$WORK/j" 20000 2
+check "a backup" sf "$Q" backup "$WORK/j" --as "$mine" --quiet
+check "no index is said to be lost" sf "$Q" verify --quiet
+same "nothing was deleted" "$(sf "$Q" snapshot list --all --as "$mine" --json | tail -n 1 | jq '.snapshots | length')" 3
 finish
