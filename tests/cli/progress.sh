@@ -196,7 +196,7 @@ rm "$WORK/back"
 
 # A limit makes a run steady. From a tenth on the time left is within a fifth of what is left (and a report or two),
 # also where a chunk takes a second, and the packs that are fetched at a time are all there are.
-foretold() { # NAME FILE [true: until all is committed, and from a third on: its first seconds are not steady]
+foretold() { # NAME FILE [true: until all is committed, and from a third on: the first seconds are not steady]
     local bad
     bad=$(jq -s -r --argjson all "${3:-false}" '[.[] | select(.type == "progress" and .totalBytes > 0)] as $r |
         [$r[] | select(.phase == "moving")] as $p | (if $all then $r[-1].seconds else
@@ -204,7 +204,7 @@ foretold() { # NAME FILE [true: until all is committed, and from a third on: its
         [$p[] | select(.doneBytes * (if $all then 3 else 10 end) >= .totalBytes and $end - .seconds > 3)] |
         if length < 4 then "only \(length) reports" else
             [.[] | ($end - .seconds) as $left | select(.etaSeconds == null or
-                ((.etaSeconds - $left) | fabs) > 0.2 * $left + 1.5) |
+                ((.etaSeconds - $left) | fabs) > 0.2 * $left + (if $all then 4 else 1.5 end)) |
                 "at \(.doneBytes) bytes: \(.etaSeconds) s, left were \($left)"] | join("; ") end' "$2")
     same "$1: the time left is right from a tenth on" "$bad" ""
 }
