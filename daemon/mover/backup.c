@@ -24,13 +24,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What was read of a chunk that has no end yet counts as progress, but not all that fills the ring. */
+#define PROGRESS_LEAD ((uint64_t)16 << 20)
 #define SECTION_DEFAULT ((uint64_t)2 << 30) /* size at which stock clients split large files (section 11.3) */
 #define CHECKPOINT_S 1800
 #define CHECKPOINT_S_MAX 2700
 #define FLUSH_BYTES ((uint64_t)20 << 30)
 #define FLUSH_S 600
-#define PROGRESS_LEAD                                                                                                  \
-    ((uint64_t)16 << 20)            /* of a chunk without an end, about its size counts; not what fills the ring */
 #define BAD_TOLD_MAX 32             /* unreadable ranges that are logged individually */
 #define DOCUMENT_MAX (256u << 10)   /* longest content of our documents */
 #define METADATA_COMPRESSION 0x1101 /* zstd-fastest */
