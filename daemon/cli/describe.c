@@ -49,8 +49,9 @@ static void print_state(const json_t *doc)
     char text[1600];
     print_label("State");
     printf("%s%s%s", tint_on(tint_of_state(state)), text_name(state), tint_off(tint_of_state(state)));
-    if (to > 0)
-        printf(" in %s", text_took(from, to));
+    const char *took = text_took(from, to); /* "": the clock was set back since it began */
+    if (to > 0 && *took)
+        printf(" in %s", took);
     snprintf(text, sizeof text, "%s%.1400s", *why ? ": " : "", why);
     print_paragraph(stdout, text, LABEL_WIDTH + text_width(text_name(state)), LABEL_WIDTH);
     print_gone(doc);

@@ -131,18 +131,19 @@ struct mover_report {
 
 struct live {
     struct live *next;
-    enum work working; /* WORK_NONE: nothing runs */
-    int64_t working_since_ns;
-    bool mover;         /* there is one, or it is being started */
-    bool cancel_failed; /* the mover could not be asked to end */
-    bool undone;        /* the turn that started the mover was undone, and it is being ended */
-    bool expose_first;  /* the work that exposes is the first one of its intent */
-    bool found;         /* an earlier daemon had begun it, and on-restart = fail */
-    unsigned events;    /* that wait for their turn */
-    uint64_t planned;   /* number of the turn that planned an action for it */
+    enum work working;        /* WORK_NONE: nothing runs */
+    int64_t working_since_ns; /* boot_ns() */
+    bool mover;               /* there is one, or it is being started */
+    bool cancel_failed;       /* the mover could not be asked to end */
+    bool undone;              /* the turn that started the mover was undone, and it is being ended */
+    bool expose_first;        /* the work that exposes is the first one of its intent */
+    bool found;               /* an earlier daemon had begun it, and on-restart = fail */
+    unsigned events;          /* that wait for their turn */
+    uint64_t planned;         /* number of the turn that planned an action for it */
     /* of the mover, as it reports */
     json_t *progress; /* last message, NULL: none */
-    int64_t progress_ns, saved_ns;
+    int64_t progress_ns;
+    int64_t saved_ns; /* boot_ns() */
     int64_t moved_ns; /* when a counter of it last moved: it reports each second, also while it hangs */
     struct pace pace;
     bool changes_asked; /* of this attempt: what changed was listed, or cannot be */
@@ -442,6 +443,11 @@ static inline bool operation_is_restore(const struct operation *op)
 }
 
 /* ---- policies and classes as rows take them along (policy.c) ---- */
+
+/* The clock was set by so many nanoseconds: what waits does so as long as it would have (clock.c). 0: it may have been
+ * while no daemon ran, which is seen by what was written in the future. In the transaction of the caller. Returns the
+ * number of operations that were changed. */
+unsigned clock_was_set(struct decide *d, int64_t by_ns);
 
 /* What waits takes over the configuration as far as that is possible (configure.c). */
 struct configured {
@@ -781,6 +787,9 @@ const char *operation_unproven(const struct operation *op);
  * new reference; NULL: it is not asked about: in another repository, missed before, or no longer the newest good one of
  * its volume. */
 json_t *operation_expected(struct records *r, const struct operation *op, const char *repository);
+/* When its snapshot was begun: between the native snapshot and the end of the mover, by a clock that may have been set
+ * back in between. 0: not known. */
+void expect_between(json_t *x, int64_t created_ns, int64_t ended_ns);
 /* It is not there, or something else; the caller writes the row. */
 void operation_disproved(struct operation *op, const char *why);
 /* The repository does not have what a finished operation has backed up, or has it again: noted in the operation, which

@@ -30,22 +30,27 @@ const char *operation_unproven(const struct operation *op)
     return operation_evidence(op)[0] ? reported_snapshot(op) : "";
 }
 
+void expect_between(json_t *x, int64_t created_ns, int64_t ended_ns)
+{
+    if (created_ns > 0)
+        jset_int(x, "afterNs", ended_ns > 0 && ended_ns < created_ns ? ended_ns : created_ns);
+    if (ended_ns > 0)
+        jset_int(x, "beforeNs", ended_ns > created_ns ? ended_ns : created_ns);
+}
+
 json_t *operation_expected(struct records *r, const struct operation *op, const char *repository)
 {
     char source[SOURCE_TEXT];
     if (!reported_snapshot(op)[0] || strcmp(op->policy->repository, repository) != 0 || !operation_is_last_good(r, op))
         return NULL;
     json_t *x = json_object();
-    const int64_t created_ns = op->native_doc->created_ns, size = exposure_read(op->exposure).size;
+    const int64_t size = exposure_read(op->exposure).size;
     operation_source(op, source);
     jset_int(x, "of", (json_int_t)op->seq);
     jset_str(x, "source", source);
     jset_str(x, "volume", op->volume_id);
     jset_str(x, "operation", op->id);
-    if (created_ns > 0)
-        jset_int(x, "afterNs", created_ns);
-    if (op->ended_ns > 0)
-        jset_int(x, "beforeNs", op->ended_ns);
+    expect_between(x, op->native_doc->created_ns, op->ended_ns);
     if (size > 0)
         jset_int(x, "size", size);
     if (op->verified_ns)

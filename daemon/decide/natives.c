@@ -13,10 +13,17 @@
 #define CHECKS_MAX 4       /* questions to a repository for one operation */
 #define PRUNE_ROUNDS_MAX 6 /* removals for one operation */
 
-/* A raw device has no snapshot that would be removed. */
-static bool is_trusted(const struct native_facts *f, const struct native_row *r, int64_t since_ns)
+/* A time in the future is of before the clock was set back: of how long ago is not known. */
+static bool is_proved(const struct decide *d, const struct native_row *r, int64_t since_ns)
 {
-    return !f->moved || r->verified_ns >= since_ns || r->state == NATIVE_REMOVING || !r->snapshot[0] ||
+    return r->verified_ns >= since_ns && r->verified_ns <= decide_now(d);
+}
+
+/* A raw device has no snapshot that would be removed. */
+static bool is_trusted(const struct decide *d, const struct native_facts *f, const struct native_row *r,
+                       int64_t since_ns)
+{
+    return !f->moved || is_proved(d, r, since_ns) || r->state == NATIVE_REMOVING || !r->snapshot[0] ||
            driver_is_raw(r->driver);
 }
 
@@ -33,9 +40,10 @@ static bool newer_is_safe(struct decide *d, const struct native_facts *f, size_t
     native_row_init(&r);
     if (!newest || native_row_read(d, newest->alias, &r) < 0 || !r.snapshot[0])
         return false;
-    if (r.verified_ns < since_ns)
+    const bool proved = is_proved(d, &r, since_ns);
+    if (!proved)
         jset_str(check, r.snapshot, r.id);
-    return r.verified_ns >= since_ns;
+    return proved;
 }
 
 int natives_plan_prune(struct decide *d, const char *volume_id, const struct native_rules *rules, int64_t since_ns,
@@ -55,7 +63,7 @@ int natives_plan_prune(struct decide *d, const char *volume_id, const struct nat
         native_row_init(&r);
         if (!f[i].prune || native_row_read(d, f[i].alias, &r) < 0 || r.state == NATIVE_CREATING)
             continue;
-        if (!is_trusted(&f[i], &r, since_ns)) {
+        if (!is_trusted(d, &f[i], &r, since_ns)) {
             jset_str(*check, r.snapshot, r.id);
             continue;
         }
@@ -138,10 +146,7 @@ static json_t *expected(struct decide *d, const char *alias)
     jset_str(x, "volume", n.volume_id);
     if (n.operation[0])
         jset_str(x, "operation", n.operation);
-    if (n.native->created_ns > 0)
-        jset_int(x, "afterNs", n.native->created_ns);
-    if (n.moved_ns > 0)
-        jset_int(x, "beforeNs", n.moved_ns);
+    expect_between(x, n.native->created_ns, n.moved_ns);
     if (n.moved_size > 0)
         jset_int(x, "size", n.moved_size);
     return x;
@@ -275,7 +280,7 @@ bool natives_ask_ahead(struct decide *d, struct operation *op, const struct nati
     natives_plan(rules, f, n, &v);
     for (size_t i = 0; i < n; i++) {
         const struct native_row *r = f[i].prune ? native_row_peek(d->records, f[i].alias) : NULL;
-        if (r && r->state != NATIVE_CREATING && !is_trusted(&f[i], r, since_ns))
+        if (r && r->state != NATIVE_CREATING && !is_trusted(d, &f[i], r, since_ns))
             jset_str(check, r->snapshot, r->id);
     }
     if (natives_ask_again(d, op->volume_id, op->policy->repository, since_ns, check, NULL) < 0)

@@ -134,7 +134,7 @@ static void set_working(struct engine *g, const char *id, enum work w)
     if (!l)
         return;
     l->working = w;
-    l->working_since_ns = now_ns();
+    l->working_since_ns = boot_ns();
 }
 
 static void start_work(struct engine *g, const struct act *a)

@@ -20,7 +20,7 @@
 static bool live_facts(const struct operation *op, struct answer_live *ret, void *arg)
 {
     const struct live *l = live_find(&((struct engine *)arg)->d, op->id);
-    const int64_t now = now_ns();
+    const int64_t now = boot_ns();
     if (!l)
         return false;
     ret->progress = l->progress;

@@ -81,6 +81,7 @@ struct engine {
     int64_t next_ns;  /* CLOCK_MONOTONIC: no turn begins before, but for requests (turn.c); 0: at once */
     int64_t open_ns;  /* CLOCK_MONOTONIC: since when a turn goes on (decide_go_on()); 0: none does */
     int64_t retry_ns; /* CLOCK_MONOTONIC: no turn before, the records cannot be written; 0: none */
+    int64_t clock_ns; /* how far the clock is ahead of boot_ns(): changes when it is set (clock.c) */
     int64_t started_ns, sweep_ns, orphans_ns;
     bool orphans_running;
     struct strs removed; /* native snapshots whose rows were removed since that began */
@@ -291,6 +292,13 @@ void sweep_released(struct engine *g);
 void sweep_movers(struct engine *g);
 void sweep_room(struct engine *g);
 
+/* ---- the clock (clock.c) ---- */
+
+/* At the start: it may have been set back since the records were written. */
+void clock_begin(struct engine *g);
+/* If it was set since the last call: what is remembered as a time moves with it, deadlines in the next turn. */
+void clock_look(struct engine *g);
+
 /* ---- check-config of the configuration in use (complaints.c) ---- */
 
 void complaints_look(struct engine *g);
@@ -308,6 +316,8 @@ void repositories_look_again(struct engine *g, bool asked);
 int64_t repositories_due_ns(const struct engine *g);
 /* One of them (NULL: each) is opened again although nothing of it has changed. */
 void repositories_reopen(struct engine *g, const char *name);
+/* The clock was set by so much. */
+void repositories_clock_set(struct engine *g, int64_t by_ns);
 void repositories_free(struct engine *g);
 /* Its recorded unique id, "": none yet. */
 const char *repository_id(struct engine *g, const char *name);

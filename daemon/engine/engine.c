@@ -175,10 +175,11 @@ static int on_sweep(sd_event_source *s, uint64_t usec, void *arg)
 {
     struct engine *g = arg;
     (void)s, (void)usec;
-    int64_t now = now_ns();
-    const struct cfg_daemon *d = cfg_daemon(g->cfg);
     if (g->stopping)
         return 0;
+    clock_look(g);
+    const int64_t now = now_ns();
+    const struct cfg_daemon *d = cfg_daemon(g->cfg);
     repositories_look_again(g, false);
     own_scans_look(g);
     if (now - g->sweep_ns >= d->sweep_s * NS_PER_S || now < g->sweep_ns) {
@@ -371,6 +372,7 @@ int engine_new(struct engine **ret, sd_event *loop, const struct engine_paths *p
         g->old_timers = OLD_TIMERS_LEFT;
     repositories_refresh(g, true);
     other_nodes_changed(g);
+    clock_begin(g);
     configure_at_start(g);
     engine_kick(g);
     *ret = g;

@@ -48,7 +48,8 @@ static void on_progress(const char *operation, const json_t *p, void *arg)
     if (!op)
         return;
     const struct mover_progress is = progress_read(p);
-    const struct pace_sample sample = {.t = (double)now / 1e9,
+    const int64_t mono = boot_ns();
+    const struct pace_sample sample = {.t = (double)mono / 1e9,
                                        .phase = is.phase,
                                        .total = amount(is.total),
                                        .done = amount(is.done),
@@ -57,9 +58,9 @@ static void on_progress(const char *operation, const json_t *p, void *arg)
                                        .allocated = op->volume->allocated > 0 ? (uint64_t)op->volume->allocated : 0};
     pace_add(&l->pace, &sample);
     if (!l->saved_ns)
-        l->saved_ns = now; /* the first is worth no commit of its own */
-    if (now - l->saved_ns > SAVE_PROGRESS_S * NS_PER_S) {
-        l->saved_ns = now;
+        l->saved_ns = mono; /* the first is worth no commit of its own */
+    if (mono - l->saved_ns > SAVE_PROGRESS_S * NS_PER_S) {
+        l->saved_ns = mono;
         engine_post(g, engine_event(EVENT_PROGRESS, ROW_OPERATION, operation));
     }
     waiters_progress(g, op);

@@ -40,7 +40,7 @@ struct repository_look {
     char opened[256];  /* stamp when it was last opened or refused */
     char opening[256]; /* stamp when the mover that runs was started */
     char mover[192];   /* its name; "": none runs */
-    int64_t opened_ns;
+    int64_t opened_ns; /* boot_ns() */
     unsigned tries;
     struct err refused; /* why it cannot be opened; ERR_NONE: it can */
 };
@@ -157,6 +157,14 @@ void repositories_free(struct engine *g)
     }
 }
 
+void repositories_clock_set(struct engine *g, int64_t by_ns)
+{
+    for (struct repository_look *l = g->repository_looks; l; l = l->next) {
+        l->health->since_ns += l->health->since_ns ? by_ns : 0;
+        l->health->checked_ns += l->health->checked_ns ? by_ns : 0;
+    }
+}
+
 /* `why` NULL: it can be used. */
 static void set_state(struct repository_look *l, const char *why, const char *hint)
 {
@@ -228,7 +236,7 @@ static void no_verdict(struct repository_look *l, const struct err *e)
 {
     if (++l->tries >= TRIES) {
         l->refused = *e;
-        l->opened_ns = now_ns();
+        l->opened_ns = boot_ns();
         set_verdict(l);
     } else if (!l->health->known) {
         set_state(l, NULL, NULL);
@@ -275,7 +283,7 @@ static void look_ended(struct repository_look *l, const struct mover_end *end)
         return;
     }
     l->tries = 0;
-    l->opened_ns = now_ns();
+    l->opened_ns = boot_ns();
     memcpy(l->opened, l->opening, sizeof l->opened);
     l->refused = end->err;
     if (end->outcome == MOVER_OK && id[0] && l->id[0] && strcmp(id, l->id) != 0)
@@ -338,7 +346,7 @@ static void repository_seen(struct step_result *s, void *arg)
         if (!l->id[0] && s->err.cls == ERR_NO_REPO) /* it was never seen */
             err_hint(&s->err, "mount its file system, or make a new one: `snapferry -r %s repo create`", h->name);
         set_state(l, why, s->err.hint);
-    } else if (r && (strcmp(l->stamp, l->opened) != 0 || now_ns() - l->opened_ns > period_s * NS_PER_S)) {
+    } else if (r && (strcmp(l->stamp, l->opened) != 0 || boot_ns() - l->opened_ns > period_s * NS_PER_S)) {
         open_repository(l, r);
     } else {
         set_verdict(l);

@@ -226,12 +226,12 @@ static int look_missing(const struct native_row *n, void *arg)
     if (!json_object_get(w->classes, n->klass->name) || driver_is_raw(n->driver))
         return 0;
     /* Made while the storage was looked at (a plugin may take its time): whoever looked may have come too early. */
-    if (since_ns >= w->engine->looked_ns)
+    if (since_ns >= w->engine->looked_ns && since_ns <= now_ns()) /* else the clock was set back since */
         return 0;
     const bool there = json_object_get(w->aliases, n->id) != NULL, changed = there != (n->state == NATIVE_PRESENT);
     if (changed)
         strs_add(there ? &w->back : &w->missing, n->id);
-    w->lately |= !there && (changed || now_ns() - since_ns < AGAIN_FOR_S * NS_PER_S);
+    w->lately |= !there && (changed || llabs(now_ns() - since_ns) < AGAIN_FOR_S * NS_PER_S);
     return 0;
 }
 

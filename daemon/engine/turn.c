@@ -154,6 +154,7 @@ static bool decide(struct engine *g)
     struct decide *d = &g->d;
     d->world.cfg = g->cfg;
     d->world.writable = !records_degraded(g->records);
+    clock_look(g);
     if (g->was_degraded && d->world.writable)
         decide_look_at_all(d);
     g->was_degraded = !d->world.writable;

@@ -80,7 +80,7 @@ struct mover {
 
     int64_t go_timeout_s, stall_timeout_s, cancel_grace_s, max_duration_s;
     int64_t began_ns, ready_ns, go_ns, life_ns, gone_ns; /* monotonic; life: last sign of life */
-    int64_t kill_at_ns;                                  /* realtime, 0: never */
+    int64_t kill_at_ns;                                  /* mono_ns(), 0: never */
 
     json_t *progress;
     int64_t progress_ns, progress_seq;

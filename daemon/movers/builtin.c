@@ -452,10 +452,11 @@ int builtin_cancel(struct builtin_movers *m, const char *operation, int64_t dead
     if (!v)
         return err_set(e, ERR_NOT_FOUND, ESRCH, "operation %s has no mover", operation);
     v->canceled = true;
-    if (deadline_ns <= 0)
-        deadline_ns = now_ns() + v->cancel_grace_s * NS_PER_S;
-    if (!v->kill_at_ns || deadline_ns < v->kill_at_ns)
-        v->kill_at_ns = deadline_ns;
+    /* The clock may be set in between: no deadline is further away than it was when it was made. */
+    const int64_t left = deadline_ns - now_ns(), grace = v->cancel_grace_s * NS_PER_S;
+    const int64_t at_ns = mono_ns() + (deadline_ns <= 0 || left > grace ? grace : left > 0 ? left : 0);
+    if (!v->kill_at_ns || at_ns < v->kill_at_ns)
+        v->kill_at_ns = at_ns;
     if (v->gone)
         return 0;
     mover_send(v, WIRE_CANCEL);
@@ -621,14 +622,14 @@ static void mover_end_slowly(struct mover *v, enum kill_reason why)
 {
     log_warning("mover of %s: max-duration exceeded; canceling", v->operation);
     v->killed = why;
-    v->kill_at_ns = now_ns() + v->cancel_grace_s * NS_PER_S;
+    v->kill_at_ns = mono_ns() + v->cancel_grace_s * NS_PER_S;
     mover_send(v, WIRE_CANCEL);
     if (v->pidfd >= 0)
         process_signal(v->pidfd, SIGTERM);
 }
 
 /* May free v. */
-static void mover_check(struct mover *v, int64_t now, int64_t wall)
+static void mover_check(struct mover *v, int64_t now)
 {
     if (v->gone) {
         if (!v->reading && deadline_passed(v->gone_ns, DRAIN_S, now))
@@ -639,7 +640,7 @@ static void mover_check(struct mover *v, int64_t now, int64_t wall)
     log_bound(v);
     read_cgroup(v);
     check_activity(v, now);
-    if (v->kill_at_ns && wall >= v->kill_at_ns)
+    if (v->kill_at_ns && now >= v->kill_at_ns)
         mover_kill(v, KILL_CANCEL);
     else if (v->killed_now)
         mover_kill(v, v->killed); /* repeated until it has ended */
@@ -658,11 +659,11 @@ static int on_tick(sd_event_source *s, uint64_t usec, void *arg)
     struct builtin_movers *m = arg;
     (void)usec;
     /* If movers end meanwhile, the list is walked again from its head; each is checked once. */
-    const int64_t now = mono_ns(), wall = now_ns();
+    const int64_t now = mono_ns();
     struct mover *next;
     for (struct mover *v = m->list; v; v = next) {
         next = v->next;
-        mover_check(v, now, wall);
+        mover_check(v, now);
     }
     results_spare_tick(m);
     sd_event_source_set_time_relative(s, 1000000);

@@ -138,8 +138,8 @@ int movers_adopt(struct movers *m, const struct process_identity *identity, cons
 /* The result of a built-in mover that has ended before it could be adopted: ended() will be called with it. */
 int movers_result(struct movers *m, const char *operation, struct err *e);
 /* Making the request durable is up to the caller. A cancel is sent (CANCEL and SIGTERM; `cancel` of a plugin); at
- * `deadline_ns` (realtime; 0: cancel_grace_s from now) follows SIGKILL, or `cleanup`. ended() is called in any case.
- * -ESRCH: there is none. */
+ * `deadline_ns` (realtime; 0: cancel_grace_s from now, which is also the most) follows SIGKILL, or `cleanup`. ended()
+ * is called in any case. -ESRCH: there is none. */
 int movers_cancel(struct movers *m, const char *operation, int64_t deadline_ns, struct err *e);
 /* The record is terminal, or another attempt follows: result file, unit and cgroup of the built-in mover are
  * removed; with `plugin` its cleanup is called (again), in the background. -EBUSY: it runs. Idempotent. */

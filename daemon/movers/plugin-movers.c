@@ -594,8 +594,9 @@ int plugin_movers_cancel(struct plugin_movers *pm, const char *operation, int64_
         return err_set(e, ERR_NOT_FOUND, ESRCH, "no plugin is working for operation %s", operation);
     uint64_t now = (uint64_t)mono_ns() / 1000, grace = (uint64_t)o->times.cancel_grace_s * 1000000;
     if (deadline_ns > 0) {
-        int64_t left = deadline_ns - now_ns();
-        grace = left > 0 ? (uint64_t)left / 1000 : 0;
+        const int64_t left = deadline_ns - now_ns();
+        const uint64_t us = left > 0 ? (uint64_t)left / 1000 : 0;
+        grace = us < grace ? us : grace; /* more: the clock was set back */
     }
     pm_stop(o, MOVER_CANCELED, ERR_INTERRUPTED, "canceled", now + grace);
     /* Not from here: the caller may be one of our own events. */

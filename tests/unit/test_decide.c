@@ -124,7 +124,14 @@ static void cmd_config(void)
 static void cmd_clock(void)
 {
     const char *s = word(1);
-    m.now += s[0] == '-' ? -duration(s + 1) : duration(s + (s[0] == '+'));
+    const int64_t by = s[0] == '-' ? -duration(s + 1) : duration(s + (s[0] == '+'));
+    m.now += by;
+    if (strcmp(cmd.word[0], "clock-set") != 0)
+        return;
+    records_begin(m.records, NULL);
+    m.d.world.now_ns = m.now;
+    out_line("%u operations are changed", clock_was_set(&m.d, by));
+    records_commit(m.records, NULL);
 }
 
 static void cmd_wait(void)
@@ -763,6 +770,7 @@ static const struct {
 } commands[] = {
     {"config", cmd_config},
     {"clock", cmd_clock},
+    {"clock-set", cmd_clock},
     {"wait", cmd_wait},
     {"repository", cmd_repository},
     {"commit-fails", cmd_commit},
