@@ -122,7 +122,8 @@ static void operation_event(struct decide *d, struct event *ev)
             operation_work_ended(d, &op, ev->work, &ev->result);
         break;
     case EVENT_READY:
-        mover_ready(d, &op, ev);
+        if (!mover_was_undone(live_find(d, ev->id), &op)) /* else it gets no go: it is being ended */
+            mover_ready(d, &op, ev);
         break;
     case EVENT_ENDED:
         mover_ended(d, &op, &ev->report);

@@ -107,6 +107,14 @@ static bool fails_by_itself(const struct operation *op)
     return op->state == OP_RETRYING && op->error.code != ERR_NO_REPO;
 }
 
+static bool recorder_has(const struct operation *op, const struct backup *b)
+{
+    for (unsigned i = 0; i < op->records.n; i++)
+        if (!strcmp(op->records.v[i], b->id))
+            return true;
+    return false;
+}
+
 static bool recorder_extend(struct decide *d, const char *id, const struct backup *b)
 {
     CLEANUP(operation_clear) struct operation op = ROW_INIT;
@@ -115,9 +123,8 @@ static bool recorder_extend(struct decide *d, const char *id, const struct backu
         has_mover(d, id) || fails_by_itself(there) || there->records.n >= BACKUPS_MAX ||
         there->size + b->volume_ids.n > VOLUMES_MAX || operation_read(d, id, &op) < 0)
         return false;
-    for (unsigned i = 0; i < op.records.n; i++)
-        if (!strcmp(op.records.v[i], b->id))
-            return true;
+    if (recorder_has(&op, b))
+        return true;
     strs_add(&op.records, b->id);
     op.size += b->volume_ids.n;
     return operation_write(d, &op) == 0;
@@ -137,7 +144,8 @@ static int recorder_add(struct decide *d, const char *repository, const struct b
     operation_init(&op);
     str_setf(&op.id, n ? "record-%s.%u" : "record-%s", b->id, n);
     const bool again = operation_get(d->records, op.id, &there, NULL) == 0;
-    if (again && !op_state_terminal(there.state)) {
+    /* It may have been taken out of that one (recorder_leave()), which goes on for others. */
+    if (again && !op_state_terminal(there.state) && recorder_has(&there, b)) {
         snprintf(id, 512, "%s", op.id);
         return 0;
     }

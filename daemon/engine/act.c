@@ -193,9 +193,12 @@ static void start_mover(struct engine *g, const struct act *a)
     struct err e = ERR_INIT;
     bool transient;
     struct live *l = live_find(&g->d, a->id);
+    const bool another = l && l->undone && movers_has(g->movers, a->id); /* which is being ended */
     int rc = mover_start(g, a->op, a->fd, l ? l->changes_fd : -1, &transient, &e);
     if (l)
         live_forget_changes(l); /* duplicated; another attempt makes another list */
+    if (l && !another)
+        l->undone = false;
     if (rc < 0)
         engine_post_not_started(g, a->id, transient, &e);
     else

@@ -411,6 +411,7 @@ static void act_start(const struct act *a)
         violated("MS-11", "a second mover of %s is started", a->id);
     if (old) /* of a daemon that died: it waits for its go, which never comes */
         drop_mover(old);
+    live_get(&m.d, a->id)->undone = false;
     if (a->op->state != OP_STARTING)
         violated("MS-19", "a mover of %s is started while it is %s", a->id, op_state_name(a->op->state));
     check_not_given_up(a->id, "a mover");
