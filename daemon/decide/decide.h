@@ -26,6 +26,7 @@
 #include "daemon/decide/natives-plan.h"
 #include "daemon/protocol/mover-outcome.h"
 #include "daemon/records/records.h"
+#include "daemon/records/request-args.h"
 #include "daemon/records/step-answer.h"
 
 #include <systemd/sd-id128.h>
@@ -479,6 +480,19 @@ struct target_named {
 const struct class_desc *class_of_target(const struct cfg *c, const struct target_named *t);
 /* Whether what was stored by `of` cannot be restored to it as it is named: ERR_USAGE. */
 int target_refused(const struct cfg *c, const struct target_named *t, const struct operation *of, struct err *e);
+/* What a restore reads (restore-source.c). A native snapshot is cloned as a whole: what is compared with something, or
+ * is a part, is done with the repository's contents, by their hashes. Returns the option that asks for that, or NULL.
+ */
+const char *restore_only_of_repository(const struct request_args *req);
+struct native_offer {
+    bool usable;
+    const char *why; /* it is not; never NULL */
+};
+#define RESTORE_WHY 700
+/* Of the operation that made the backup; `why`: the reason, which the restore keeps. FROM_NONE: it is refused, by `e`.
+ */
+enum restore_from restore_source(const struct operation *of, const struct request_args *req,
+                                 const struct native_offer *native, char why[RESTORE_WHY], struct err *e);
 /* Adds to a mover's job what it keeps to by itself. */
 void limits_job(json_t *job, const struct policy *policy);
 

@@ -27,7 +27,7 @@ struct restore {
     /* what is to be recorded */
     enum restore_from from;
     bool native_missing; /* its native snapshot is no longer there */
-    char why[700];
+    char why[RESTORE_WHY];
     struct err refused; /* why there is no restore */
     json_t *answer;
 };
@@ -94,13 +94,6 @@ static int find_source(struct restore *r, struct err *e)
 }
 
 /* ---- records ---- */
-
-/* A native snapshot is cloned as a whole: what is to be compared with something is compared with the repository's
- * contents, by their hashes. */
-static const char *only_of_repository(const struct request_args *req)
-{
-    return req->verify ? "--verify" : req->differential ? "--differential" : request_is_ranged(req) ? "a range" : NULL;
-}
 
 static bool same_volume(const struct restore *r, const char *target)
 {
@@ -220,11 +213,6 @@ static void rows_written(const struct err *e, void *arg)
     restore_end(arg, e);
 }
 
-static bool in_repository(const struct restore *r)
-{
-    return r->op.state == OP_COMPLETED && (r->op.result.snapshot[0] || r->op.result.stored);
-}
-
 /* A snapshot can be put back by the driver that took it; into another kind of storage the data goes by the repository.
  */
 static bool target_takes(struct restore *r)
@@ -242,13 +230,12 @@ static void note_missing_ended(const struct err *e, void *arg)
     restore_end(r, &r->refused);
 }
 
-static void record(struct restore *r, enum restore_from from, const char *why)
+static void record(struct restore *r)
 {
-    r->from = from;
-    snprintf(r->why, sizeof r->why, "%s", why);
     if (r->req.check) { /* only whether it could be done */
         const struct err fine = ERR_INIT;
-        r->answer = json_pack("{s:s,s:s,s:s}", "target", r->req.target, "from", restore_from_name(from), "why", r->why);
+        r->answer =
+            json_pack("{s:s,s:s,s:s}", "target", r->req.target, "from", restore_from_name(r->from), "why", r->why);
         restore_end(r, &fine);
         return;
     }
@@ -264,53 +251,36 @@ static void refuse(struct restore *r, const struct err *e)
         restore_end(r, e);
 }
 
-static void decide(struct restore *r, bool native_ok, const char *native_why)
+static void choose(struct restore *r, bool native_ok, const char *native_why)
 {
     struct err e = ERR_INIT;
-    const bool want_native = r->req.from == FROM_NATIVE, want_repo = r->req.from == FROM_REPOSITORY;
-    const char *only = only_of_repository(&r->req);
-    if (only && r->op.result.stored) {
-        err_set(&e, ERR_USAGE, ENOTSUP,
-                "%s was stored by a mover plugin, which restores it as a whole: %s is not possible", r->op.volume->name,
-                only);
+    const struct native_offer native = {native_ok, native_why};
+    r->from = restore_source(&r->op, &r->req, &native, r->why, &e);
+    if (r->from == FROM_NONE) {
         refuse(r, &e);
-    } else if (native_ok && !want_repo && !only) {
-        record(r, FROM_NATIVE, want_native ? "--from native was given" : "the native snapshot exists and is healthy");
-    } else if (want_native) {
-        err_set(&e, ERR_NOT_FOUND, 0, "%s cannot be restored from its native snapshot: %s", r->op.volume->name,
-                native_why);
-        err_hint(&e, "--from auto or --from repository takes the data from the repository");
-        refuse(r, &e);
-    } else if (in_repository(r)) {
-        if (r->has_native && !want_repo && !only) {
-            log_warning("the native snapshot of %s cannot be used, the repository is: %s", r->op.volume->name,
-                        native_why);
-            records_counter_add(r->engine->records, "restore_native_missing_total", NULL, 1, NULL);
-        }
-        char why[80];
-        snprintf(why, sizeof why, "%s is done with the repository's contents", only ? only : "");
-        record(r, FROM_REPOSITORY, want_repo ? "--from repository was given" : only ? why : native_why);
-    } else {
-        err_set(&e, ERR_NOT_FOUND, 0, "%s of backup %s was %s and cannot be restored%s%s", r->op.volume->name,
-                r->op.parent, op_state_name(r->op.state), native_why[0] ? ": " : "", native_why);
-        err_hint(&e, "`snapferry backups` shows which backups of it are Completed");
-        refuse(r, &e);
+        return;
     }
+    if (r->has_native && r->from == FROM_REPOSITORY && r->req.from != FROM_REPOSITORY &&
+        !restore_only_of_repository(&r->req)) {
+        log_warning("the native snapshot of %s cannot be used, the repository is: %s", r->op.volume->name, native_why);
+        records_counter_add(r->engine->records, "restore_native_missing_total", NULL, 1, NULL);
+    }
+    record(r);
 }
 
-static void native_seen(struct step_result *s, void *arg)
+static void native_looked_at(struct step_result *s, void *arg)
 {
     struct restore *r = arg;
     if (!s->err.cls && s->out) {
         native_desc_take(&r->native.native, native_desc_from_json(s->out));
         bool takes = target_takes(r);
-        decide(r, takes,
+        choose(r, takes,
                takes ? ""
                      : "the target's driver cannot put it back: it is of another kind of storage, or writes in place");
         return;
     }
     r->native_missing = s->err.cls == ERR_NOT_FOUND && r->native.state == NATIVE_PRESENT;
-    decide(r, false, s->err.msg);
+    choose(r, false, s->err.msg);
 }
 
 /* The native snapshot that was taken for this operation, if it is still recorded. */
@@ -323,15 +293,15 @@ static void look_at_native(struct restore *r)
                     r->native.state != NATIVE_CREATING && !is_none(r->native.native);
     if (r->has_native && driver_is_raw(r->native.driver))
         r->has_native = false; /* a raw device has no snapshot: what it holds now is not the backup */
-    if (!r->has_native || r->req.from == FROM_REPOSITORY || only_of_repository(&r->req)) {
-        decide(r, false, "no native snapshot of this backup is retained");
+    if (!r->has_native || r->req.from == FROM_REPOSITORY || restore_only_of_repository(&r->req)) {
+        choose(r, false, "no native snapshot of this backup is retained");
         return;
     }
     CLEANUP_JSON json_t *in =
         json_pack("{s:o,s:o,s:s,s:s}", "class", class_desc_to_json(r->native.klass), "volume",
                   volume_desc_to_json(r->native.volume), "alias", alias, "hint", r->native.native->handle);
-    if (step_start(g->steps, "look for the native snapshot", step_find, in, 60, native_seen, r, NULL, &e) < 0)
-        decide(r, false, e.msg);
+    if (step_start(g->steps, "look for the native snapshot", step_find, in, 60, native_looked_at, r, NULL, &e) < 0)
+        choose(r, false, e.msg);
 }
 
 /* What the target is has to be known before a driver is chosen. */
@@ -424,10 +394,10 @@ void engine_submit_restore(struct engine *g, const struct request_args *req, eng
         err_set(&e, ERR_USAGE, EINVAL, "the length of a range is at least one byte");
     else if (!e.cls && r->req.only_new && (r->req.differential || request_is_ranged(&r->req)))
         err_set(&e, ERR_USAGE, EINVAL, "--new has nothing that --differential or a range could leave as it is");
-    else if (!e.cls && req->from == FROM_NATIVE && only_of_repository(&r->req))
+    else if (!e.cls && req->from == FROM_NATIVE && restore_only_of_repository(&r->req))
         err_set(&e, ERR_USAGE, EINVAL,
                 "%s is done with the repository's contents: --from native is not possible with it",
-                only_of_repository(&r->req));
+                restore_only_of_repository(&r->req));
     else if (!e.cls)
         find_source(r, &e);
     CLEANUP_JSON json_t *in = json_pack("{s:s}", "path", r->req.target);

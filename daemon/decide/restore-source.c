@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* restore-source.c - whether a restore takes the native snapshot or the repository's (RS-22, RS-26) */
+#include "daemon/decide/decide.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+const char *restore_only_of_repository(const struct request_args *req)
+{
+    return req->verify ? "--verify" : req->differential ? "--differential" : request_is_ranged(req) ? "a range" : NULL;
+}
+
+static bool in_repository(const struct operation *of)
+{
+    return of->state == OP_COMPLETED && (of->result.snapshot[0] || of->result.stored);
+}
+
+static enum restore_from from(enum restore_from f, char why[RESTORE_WHY], const char *text)
+{
+    snprintf(why, RESTORE_WHY, "%s", text);
+    return f;
+}
+
+enum restore_from restore_source(const struct operation *of, const struct request_args *req,
+                                 const struct native_offer *native, char why[RESTORE_WHY], struct err *e)
+{
+    const bool want_native = req->from == FROM_NATIVE, want_repository = req->from == FROM_REPOSITORY;
+    const char *only = restore_only_of_repository(req), *name = of->volume->name;
+    if (only && of->result.stored) {
+        err_set(e, ERR_USAGE, ENOTSUP,
+                "%s was stored by a mover plugin, which restores it as a whole: %s is not possible", name, only);
+        return FROM_NONE;
+    }
+    if (native->usable && !want_repository && !only)
+        return from(FROM_NATIVE, why,
+                    want_native ? "--from native was given" : "the native snapshot exists and is healthy");
+    if (want_native) {
+        err_set(e, ERR_NOT_FOUND, 0, "%s cannot be restored from its native snapshot: %s", name, native->why);
+        err_hint(e, "--from auto or --from repository takes the data from the repository");
+        return FROM_NONE;
+    }
+    if (!in_repository(of)) {
+        err_set(e, ERR_NOT_FOUND, 0, "%s of backup %s was %s and cannot be restored%s%s", name, of->parent,
+                op_state_name(of->state), native->why[0] ? ": " : "", native->why);
+        err_hint(e, "`snapferry backups` shows which backups of it are Completed");
+        return FROM_NONE;
+    }
+    if (!only || want_repository)
+        return from(FROM_REPOSITORY, why, want_repository ? "--from repository was given" : native->why);
+    snprintf(why, RESTORE_WHY, "%s is done with the repository's contents", only);
+    return FROM_REPOSITORY;
+}
