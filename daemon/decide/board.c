@@ -704,6 +704,11 @@ struct board_run *board_run(struct board *b, const char *backup)
     return r ? &r->seen : NULL;
 }
 
+bool board_has_run(struct board *b, const char *backup)
+{
+    return run_find(b, backup) != NULL;
+}
+
 const char **board_phase_1(struct board *b, const char *backup, unsigned max_groups, unsigned *n)
 {
     struct run *r = run_find(b, backup);

@@ -100,6 +100,8 @@ struct board_run {
 };
 /* NULL: no memory. Borrowed until the board changes. */
 struct board_run *board_run(struct board *b, const char *backup);
+/* Whether something is kept of the backup, which may have been counted. */
+bool board_has_run(struct board *b, const char *backup);
 /* Ids of the members of the next groups of phase 1, oldest first: at most `max` operations, a group never in part; NULL
  * terminated, malloc()ed, the ids borrowed until the board changes. *n: how many. NULL: no memory. */
 const char **board_phase_1(struct board *b, const char *backup, unsigned max_groups, unsigned *n);

@@ -43,11 +43,19 @@ static bool is_terminal(enum row_kind k, const void *row)
     return row && row_state(k, row) >= row_types[k].terminal;
 }
 
+/* The end of a row was counted, and is undone: the row goes on, or the transaction that ended it had made it, too. */
+static bool end_is_undone(const struct decide *d, enum row_kind k, const void *was, const void *now)
+{
+    if (k >= ROW_KINDS || !is_terminal(k, was))
+        return false;
+    return now ? !is_terminal(k, now)
+               : k == ROW_OPERATION && board_has_run(d->board, ((const struct operation *)was)->parent);
+}
+
 void decide_row_changed(struct decide *d, enum row_kind k, const char *id, const void *was, const void *now)
 {
     int rc = 0;
-    if (k < ROW_KINDS && now && is_terminal(k, was) && !is_terminal(k, now))
-        d->board_stale = true; /* its end was counted, and undone */
+    d->board_stale |= end_is_undone(d, k, was, now);
     if (k == ROW_OPERATION) {
         rc = board_operation(d->board, id, now);
         d->backups_changed |= board_released(d->board);
