@@ -352,9 +352,20 @@ static int get_cached(struct index_map **ret, const struct index_cache *c, const
 
 /* ---- making a file ---------------------------------------------------------------------------------------------- */
 
+void cache_hint(struct err *e)
+{
+    if (e && (e->sys == ENOSPC || e->sys == EDQUOT))
+        err_hint(e, "free space on the file system of the cache directory, or use another one: --cache-dir, for the "
+                    "daemon cache-dir");
+    else
+        err_hint(e, "use a cache directory that is writable: --cache-dir, for the daemon cache-dir");
+}
+
 static int cache_full(const struct index_cache *c, int sys, const char *name, struct err *e)
 {
-    return err_set(e, ERR_GENERIC, sys, "cannot write index blob %s to the cache in %s", name, c->path);
+    const int rc = err_set(e, ERR_GENERIC, sys, "cannot write index blob %s to the cache in %s", name, c->path);
+    cache_hint(e);
+    return rc;
 }
 
 /* A file being written, locked so that other processes do not remove it as stale. */

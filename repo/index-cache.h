@@ -96,4 +96,7 @@ static inline size_t index_map_filter_pages(const struct index_map *m)
     return (m->filter_len + 4095) / 4096;
 }
 
+/* What to do when a file of the cache directory cannot be written, by e->sys; any thread. e may be NULL. */
+void cache_hint(struct err *e);
+
 #endif

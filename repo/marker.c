@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* marker.c - session ids, session markers, and the records of this node's sessions */
 #include "repo/marker.h"
+#include "repo/index-cache.h"
 #include "repo/item.h"
 #include "repo/repo-impl.h"
 
@@ -224,7 +225,7 @@ static int records_dir(const struct repo *r, char **ret, struct err *e)
 static int record_failed(const char *path, struct err *e)
 {
     int rc = err_set(e, ERR_GENERIC, errno, "cannot record the session in %s", path);
-    err_hint(e, "use --cache-dir with a writable directory");
+    cache_hint(e);
     return rc;
 }
 

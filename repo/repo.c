@@ -2,6 +2,7 @@
 /* repo.c - an open repository: format, keys, index, cache directory, identity; refreshed while it is open */
 #include "repo/repo-impl.h"
 #include "repo/epoch.h"
+#include "repo/index-cache.h"
 #include "repo/item.h"
 
 #include "base/bytes.h"
@@ -141,12 +142,12 @@ static int open_cache(struct repo *r, const char *dir, struct err *e)
         err_wrap(e, "cache directory not usable");
         if (e && e->cls == ERR_GENERIC)
             e->cls = ERR_PERMISSION;
-        err_hint(e, "use --cache-dir with a writable directory");
+        cache_hint(e);
         return rc;
     }
     if (access(r->cache_dir, W_OK | X_OK) < 0) {
         rc = err_set(e, ERR_PERMISSION, errno, "cache directory %s is not writable", r->cache_dir);
-        err_hint(e, "use --cache-dir with a writable directory");
+        cache_hint(e);
         return rc;
     }
     return 0;

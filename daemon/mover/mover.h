@@ -259,6 +259,7 @@ struct verify_result {
     uint64_t packs_not_indexed; /* being written, or left by a crashed run */
     uint64_t index_entries, packs, snapshots, objects, contents, contents_read, bytes_read, damages, snapshots_damaged;
     uint64_t index_bytes; /* stored bytes of the contents in the index */
+    bool index_whole;     /* all of its entries were seen: these numbers are of the repository */
     double seconds;
     struct stage_time stages[STAGES_MAX]; /* "read", "decrypt", "decompress", "hash" */
     unsigned n_stages;

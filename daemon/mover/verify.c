@@ -347,6 +347,7 @@ static int check_index(struct verify *v, struct err *e)
     /* Packs that were finished after the listing belong to indexes that are not in this view: no need to list again. */
     if (rc >= 0)
         rc = index_set_each(repo_index(v->repo), -1, check_index_entry, v, e);
+    v->result->index_whole = rc >= 0;
     v->result->packs = pack_table_count(v->packs);
     v->result->packs_not_indexed = v->result->packs - v->indexed;
     if (rc == -ECANCELED)

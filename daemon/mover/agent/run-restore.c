@@ -148,6 +148,8 @@ int run_verify(struct run_context *x, struct repo *r, struct err *e)
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         json_object_set_new(x->result, numbers[i].name, json_integer((json_int_t)numbers[i].n));
+    if (!v.index_whole) /* else what was seen before it failed would count as what the repository holds */
+        json_object_del(x->result, "indexBytes");
     json_object_set_new(x->result, "seconds", json_real(v.seconds));
     json_object_set_new(x->result, "stages", stages_json(v.stages, v.n_stages));
     json_object_set_new(x->result, "bottleneck", json_string(v.bottleneck ? v.bottleneck : ""));
