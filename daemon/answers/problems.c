@@ -71,6 +71,10 @@ void add_general_problems(const struct answer_facts *f, json_t *list)
                     "the file of the records in %s was removed or replaced while the daemon runs: what it records is "
                     "lost when it ends",
                     d->state_dir);
+    const char *holds = records_holds_failing(f->records);
+    if (d && holds[0])
+        add_problem(list, "warning", "it is written again with the next change of the records",
+                    "the file of what is held is not up to date, and would count if the records were lost: %s", holds);
     if (d && !f->config.ok)
         add_problem(list, "error", "`snapferry check-config` lists the errors; the old configuration stays in force",
                     "the last reload was refused: %s", f->config.error);

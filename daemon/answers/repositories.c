@@ -34,7 +34,7 @@ static void put_contents(struct records *r, const char *name, json_t *repository
         CLEANUP_JSON json_t *none = json_object();
         /* What rebuilt records have counted is little of what is there: the first incremental run adds next to nothing.
          */
-        if (added > 0 && !counted(r, "records_rebuilt_timestamp_seconds", none, 1e9, &at_ns))
+        if (added > 0 && !counted(r, RECORDS_REBUILT, none, 1e9, &at_ns))
             json_object_set_new(repository, "dedup", json_real((double)backed_up / (double)added));
     }
     if (!counted(r, "verify_last_end_timestamp_seconds", labels, 1e9, &at_ns))

@@ -196,8 +196,10 @@ static json_t *daemon_state(const struct answer_facts *f)
     put_text(o, "news", d->news);
     CLEANUP_JSON json_t *no_labels = json_object();
     int64_t rebuilt_ns;
-    if (counted(f->records, "records_rebuilt_timestamp_seconds", no_labels, 1e9, &rebuilt_ns))
+    if (counted(f->records, RECORDS_REBUILT, no_labels, 1e9, &rebuilt_ns)) {
         jset_int(o, "rebuilt_ns", rebuilt_ns);
+        jset_bool(o, "holds_unknown", records_holds_unknown(f->records));
+    }
     return o;
 }
 

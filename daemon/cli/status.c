@@ -74,10 +74,9 @@ static void show_daemon(FILE *f, const json_t *s)
         if (*jstr(d, "news"))
             print_labelled(f, "", jstr(d, "news"));
         if (jint(d, "rebuilt_ns")) {
-            snprintf(
-                line, sizeof line,
-                "records rebuilt %s from storage and repositories: holds and verifications of before are not known",
-                text_ago(jint(d, "rebuilt_ns")));
+            snprintf(line, sizeof line,
+                     "records rebuilt %s from storage and repositories: %sverifications of before are not known",
+                     text_ago(jint(d, "rebuilt_ns")), jbool(d, "holds_unknown") ? "holds and " : "");
             print_labelled(f, "", line);
         }
     }

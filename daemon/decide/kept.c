@@ -201,5 +201,7 @@ json_t *native_removal(const struct native_row *n)
                              native_desc_to_json(n->native));
     if (item && n->kept.there && n->kept.alias[0])
         json_object_set_new(item, "kept", kept_intent(n));
+    if (item && native_row_awaited(n)) /* its storage is not known */
+        jset_bool(item, "unseen", true);
     return item;
 }

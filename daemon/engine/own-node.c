@@ -15,9 +15,6 @@
 
 #define AFTER_FAILED 300 /* seconds */
 
-/* Unix time in seconds at which something was found again that the records did not have. Likewise. */
-#define REBUILT "records_rebuilt_timestamp_seconds"
-
 struct own_scan {
     struct own_scan *next;
     struct engine *engine;
@@ -29,8 +26,8 @@ void records_are_rebuilt(struct engine *g)
 {
     struct err e = ERR_INIT;
     double at;
-    if (!records_counter_get(g->records, REBUILT, NULL, &at) &&
-        records_counter_set(g->records, REBUILT, NULL, (double)now_ns() / 1e9, &e) < 0)
+    if (!records_counter_get(g->records, RECORDS_REBUILT, NULL, &at) &&
+        records_counter_set(g->records, RECORDS_REBUILT, NULL, (double)now_ns() / 1e9, &e) < 0)
         log_warning("since when the records are rebuilt cannot be recorded: %s", e.msg);
 }
 

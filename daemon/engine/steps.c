@@ -237,6 +237,10 @@ static int remove_one(const struct step_request *r, json_t *answer, struct err *
     bool gone = false;
     if (!n)
         return err_nomem(e);
+    if (r->unseen) { /* only its record is there */
+        jset_bool(answer, "gone", true);
+        return 0;
+    }
     int rc = step_place_open(&p, r->klass, e);
     if (rc == 0)
         rc = native_from_json(n, r->native, e);

@@ -109,14 +109,19 @@ static int adopt(struct engine *g, const struct adoption *a, struct err *e)
     struct native_desc native;
     struct volume_desc volume;
     struct cfg_policy p = {.effective = NULL};
-    if (native_row_peek(g->records, found->alias))
+    const struct native_row *waits = native_row_peek(g->records, found->alias);
+    if (waits && !native_row_awaited(waits))
         return 0;
-    native_row_init(&n);
+    if (!waits)
+        native_row_init(&n);
+    else if (native_row_copy(&n, waits) < 0)
+        return err_nomem(e);
     volume_desc_init(&volume);
     str_set(&n.id, found->alias);
     str_set(&n.parent, found->backup);
     str_set(&n.volume_id, found->volume_id);
     n.state = NATIVE_PRESENT;
+    n.state_since_ns = decide_now(&g->d);
     class_desc_set(&n.klass, a->klass);
     if (native_desc_copy(&native, found) < 0)
         return err_nomem(e);
@@ -139,10 +144,10 @@ static int adopt(struct engine *g, const struct adoption *a, struct err *e)
         cfg_policy_clear(&p);
     }
     records_seq_at_least(g->records, found->seq, NULL);
-    const int rc = native_row_add(g->records, &n, e);
+    const int rc = waits ? native_row_save(g->records, &n, e) : native_row_add(g->records, &n, e);
     if (rc == 0)
-        plan_log(&g->d, LOG_LVL_INFO, "native snapshot %s of %s was found on the storage and is recorded again",
-                 found->alias, found->volume_name);
+        plan_log(&g->d, LOG_LVL_INFO, "native snapshot %s of %s was found on the storage and is recorded again%s",
+                 found->alias, found->volume_name, n.hold.held ? "; it is held" : "");
     if (rc == 0 && n.snapshot_only)
         volume_backup_found(&g->d, n.volume_id);
     return rc;
@@ -304,13 +309,14 @@ static bool was_removed(const struct engine *g, const char *alias)
 static void sort_out_native(struct sweep *w, const struct class_desc *klass, const struct native_desc *native)
 {
     struct engine *g = w->engine;
-    CLEANUP(native_row_clear) struct native_row n;
-    native_row_init(&n);
     if (was_removed(g, native->alias))
         return;
     const bool again = json_object_get(w->aliases, native->alias) != NULL;
+    const struct native_row *known = native_row_peek(g->records, native->alias);
     json_object_set_new(w->aliases, native->alias, json_true());
-    if (!again && native_row_read(&g->d, native->alias, &n) < 0)
+    if (!again && known && native_row_awaited(known))
+        w->adopt[w->n_adopt++] = (struct adoption){klass, native};
+    else if (!again && !known)
         unknown_native(w, klass, native);
     else
         w->used |= used_is_new(g, native);

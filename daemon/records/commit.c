@@ -8,7 +8,8 @@
  * loop's thread alone. What is read from disk meanwhile is as it was before or as it is afterwards: rows that the
  * transaction has changed are found in memory first.
  *
- * What has to be durable before the transaction (records_commit_before()) is synced by the thread, too.
+ * What has to be durable before the transaction (records_commit_before(), the file of holds) is synced by the thread,
+ * too.
  *
  * Crash points: records-commit (all written, not yet durable), records-committed (durable, the caller has no result
  * yet).
@@ -28,15 +29,16 @@ static int write_changes(struct commit *c)
     c->before = NULL;
     int rc = before ? before(c->before_arg, &c->err) : 0;
     if (rc >= 0)
-        rc = records_sql_begin(c->writer, &c->err);
-    if (rc < 0)
-        return rc;
-    rc = records_write_changes(c, &c->err);
-    if (rc >= 0)
-        crash_point("records-commit");
-    rc = records_sql_end(c->writer, rc, &c->err);
-    if (rc >= 0)
-        crash_point("records-committed");
+        rc = records_holds_prepare(&c->holds, &c->err);
+    if (rc >= 0 && (rc = records_sql_begin(c->writer, &c->err)) >= 0) {
+        rc = records_write_changes(c, &c->err);
+        if (rc >= 0)
+            crash_point("records-commit");
+        rc = records_sql_end(c->writer, rc, &c->err);
+        if (rc >= 0)
+            crash_point("records-committed");
+    }
+    records_holds_finish(&c->holds, rc >= 0);
     return rc;
 }
 
@@ -107,7 +109,9 @@ static int commit_prepare(struct records *r, struct err *e)
     struct commit *c = &r->commit;
     int rc = share_texts(&r->image, e);
     if (rc >= 0)
-        rc = records_counters_take(r, false, &c->counters, e);
+        rc = records_holds_take(r, &c->holds, e);
+    if (rc >= 0 && (rc = records_counters_take(r, false, &c->counters, e)) < 0)
+        records_holds_ended(r, &c->holds, false);
     if (rc < 0)
         return rc;
     c->writer = &r->writer;
@@ -143,6 +147,7 @@ static int commit_finish(struct records *r)
     struct commit *c = &r->commit;
     take_failures(r);
     records_counters_ended(r, &c->counters, c->rc >= 0, c->hold);
+    records_holds_ended(r, &c->holds, c->rc >= 0);
     if (c->rc < 0)
         return c->rc;
     r->noted.degraded = false; /* something reached the disk */
@@ -154,7 +159,7 @@ static int commit_finish(struct records *r)
 int records_write_out(struct records *r, bool beside, struct err *e)
 {
     struct commit *c = &r->commit;
-    if (!image_is_changed(&r->image) && r->next_seq == r->seq_written && !r->counters_dirty)
+    if (!image_is_changed(&r->image) && r->next_seq == r->seq_written && !r->counters_dirty && !r->holds.stale)
         return 0;
     int rc = commit_prepare(r, e);
     if (rc < 0)

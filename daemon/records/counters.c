@@ -166,7 +166,7 @@ void records_counters_ended(struct records *r, struct counted_list *l, bool writ
 {
     for (size_t i = 0; i < l->n; i++) {
         if (!written)
-            take_back(r, &l->v[i], r->holds && r->hold == hold);
+            take_back(r, &l->v[i], r->counter_holds && r->hold == hold);
         l->v[i].counter->in_doubt = l->v[i].counter->undo_in_doubt = false;
     }
     free(l->v);

@@ -85,7 +85,7 @@ int records_counter_change(struct records *r, struct counter *c, double v, bool 
     c->gone = false;
     if (r->counters_apart) {
         change_apart(r, c, v, add);
-    } else if (r->holds && !c->held) {
+    } else if (r->counter_holds && !c->held) {
         c->held = true;
         c->undo = c->value;
         c->undo_in_doubt = c->in_doubt;
@@ -145,7 +145,7 @@ int records_counter_remove(struct records *r, const char *name, const json_t *la
 
 void records_counters_hold(struct records *r)
 {
-    if (r->holds++)
+    if (r->counter_holds++)
         return;
     r->hold++;
     r->counters_apart = false;
@@ -153,7 +153,7 @@ void records_counters_hold(struct records *r)
 
 void records_counters_settle(struct records *r)
 {
-    if (!r->holds || --r->holds)
+    if (!r->counter_holds || --r->counter_holds)
         return;
     r->counters_apart = false;
     for (size_t i = 0; i < r->counter_n; i++) {

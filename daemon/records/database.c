@@ -125,7 +125,7 @@ static uint64_t seq_seed(void)
     return s > 0 ? (uint64_t)s : 1;
 }
 
-static uint64_t meta_number(struct records *r, const char *key)
+uint64_t records_meta_number(struct records *r, const char *key)
 {
     char sql[96], text[64];
     snprintf(sql, sizeof sql, "SELECT value FROM meta WHERE key='%s'", key);
@@ -139,8 +139,8 @@ static void load_beginning(struct records *r)
     char text[64], sql[200];
     uint64_t first = 0;
     struct err e = ERR_INIT;
-    r->first_seq = meta_number(r, "first");
-    r->began_ns = (int64_t)meta_number(r, "began");
+    r->first_seq = records_meta_number(r, "first");
+    r->began_ns = (int64_t)records_meta_number(r, "began");
     for (int k = 0; !r->first_seq && k < ROW_KINDS; k++) {
         snprintf(sql, sizeof sql, "SELECT min(seq) FROM %s", row_types[k].table);
         const uint64_t m = one_value(r->writer.db, sql, text, sizeof text) == SQLITE_OK ? strtoull(text, NULL, 10) : 0;

@@ -41,7 +41,8 @@ static int open_locked(struct records *r, struct records_news *news, struct err 
     r->commit.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (rc >= 0 && r->commit.fd < 0)
         rc = err_set(e, ERR_GENERIC, errno, "eventfd");
-    return rc < 0 ? rc : records_open_database(r, true, news, e);
+    rc = rc < 0 ? rc : records_open_database(r, true, news, e);
+    return rc < 0 ? rc : records_holds_open(r, news, e);
 }
 
 int records_open_with(struct records **ret, const char *state_dir, const struct records_schema *schema,

@@ -4,9 +4,9 @@
  *
  * From the lowest to the highest: sql.c (SQLite: connections, statements, errors), schema.c (tables, migrations),
  * image.c (what is in memory), counters.c, load.c (from disk into memory), write.c (changes from memory to disk),
- * replace.c (a new database in the place of a damaged one), integrity.c (looks for damage beside the work), database.c
- * (opening, recovery), watch.c, commit.c (a transaction goes to disk), transactions.c, rows.c, walk.c, intents.c,
- * counting.c, prune.c, lock.c, open.c, copy.c.
+ * replace.c (a new database in the place of a damaged one), integrity.c (looks for damage beside the work),
+ * holds-file.c, database.c (opening, recovery), watch.c, commit.c (a transaction goes to disk), transactions.c, rows.c,
+ * walk.c, intents.c, counting.c, holds.c (what is held), prune.c, lock.c, open.c, copy.c.
  *
  * The writing connection is that of the event loop's thread, and of the commit's thread while a commit is under way.
  * The reading one is always the event loop's.
@@ -153,11 +153,23 @@ struct pruning {
 /* Other work with the writing connection. */
 typedef int beside_fn(struct connection *w, void *arg, struct err *e);
 
+/* The file of holds as a commit writes it. */
+struct holds_write {
+    char *text; /* NULL: it stays as it is */
+    const char *dir;
+    uint64_t number;
+    bool must;            /* without it there is no commit */
+    bool prepared, named; /* it is durable; under its name */
+    bool unknown;         /* records_holds_unknown() */
+    struct err err;       /* why it is not */
+};
+
 /* A transaction on its way to the disk. What it writes does not change until it has ended. */
 struct commit {
     struct connection *writer;
     const struct image *image;
     struct counted_list counters;
+    struct holds_write holds;
     uint64_t next_seq;
     bool seq_changed;
     unsigned hold; /* the hold that was open */
@@ -204,8 +216,15 @@ struct records {
     void *histogram_tree; /* of struct histogram */
     bool counters_dirty;
     struct counters_before save;
-    bool counters_apart;         /* what is counted belongs neither to the savepoint nor to the hold */
-    unsigned holds, hold;        /* how deep; number of the outermost one */
+    bool counters_apart;          /* what is counted belongs neither to the savepoint nor to the hold */
+    unsigned counter_holds, hold; /* how deep; number of the outermost one */
+    struct holds {
+        uint64_t number;         /* of the last change */
+        bool stale;              /* the file has not what the database has */
+        char why[1024];          /* it could not be written */
+        bool unknown;            /* those of before these records */
+        bool taken_over;         /* what is held is from the file */
+    } holds;                     /* of native snapshots */
     struct integrity *integrity; /* a look for damage that is under way */
     struct watcher {
         rows_watch_fn *fn;
@@ -333,7 +352,59 @@ void records_integrity_start(struct records *r);
 bool records_integrity_bad(struct records *r);
 void records_integrity_stop(struct records *r);
 
+/* ---- holds-file.c ---- */
+
+#define HOLDS "holds"
+#define HOLDS_NEW "holds.new"
+
+/* A line of the file. */
+enum held_field {
+    HELD_WORD,
+    HELD_ALIAS,
+    HELD_AT,
+    HELD_SEQ,
+    HELD_CREATED,
+    HELD_BACKUP,
+    HELD_VOLUME_ID,
+    HELD_VOLUME_NAME,
+    HELD_NOTE,
+    HELD_FIELDS
+};
+struct held_line {
+    char *text[HELD_FIELDS];
+    uint64_t at_ns, seq, created_ns;
+};
+struct held_file {
+    bool there, damaged; /* damaged: what is in it is only a part, perhaps */
+    uint64_t number;
+    char *text; /* cut into lines */
+    struct held_line *v;
+    size_t n;
+};
+/* Of a file in the state directory; returns path. */
+char *records_holds_path(const struct records *r, const char *name, char path[PATH_MAX + 64]);
+void records_holds_read(const struct records *r, struct held_file *h);
+void held_file_clear(struct held_file *h);
+/* Whether the file has what it would be written with. */
+bool records_holds_current(const struct records *r);
+/* Without a commit: the database has its number already. */
+void records_holds_rewrite(struct records *r);
+/* What a commit has to write of it; nothing if no hold has changed. records_holds_ended() frees it. */
+int records_holds_take(struct records *r, struct holds_write *ret, struct err *e);
+/* In the thread of the commit. Before it: < 0: there must not be one. After it. */
+int records_holds_prepare(struct holds_write *w, struct err *e);
+void records_holds_finish(struct holds_write *w, bool committed);
+void records_holds_ended(struct records *r, struct holds_write *w, bool committed);
+
+/* ---- holds.c ---- */
+
+/* Holds and their file are made equal: when the database has been opened, before it is used. */
+int records_holds_open(struct records *r, const struct records_news *news, struct err *e);
+
 /* ---- database.c ---- */
+
+/* Of the table meta; 0: it is not there. */
+uint64_t records_meta_number(struct records *r, const char *key);
 
 int records_open_database(struct records *r, bool check, struct records_news *news, struct err *e);
 void records_close_database(struct records *r);

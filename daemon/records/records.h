@@ -264,6 +264,14 @@ const char *records_bound_text(double bound, char out[32]);
 /* Write failures so far (metric, MS-21), and whether the last write failed: the daemon is degraded then. */
 uint64_t records_write_errors(const struct records *r);
 bool records_degraded(const struct records *r);
+/* Holds of native snapshots are kept in a file of their own, too. Why it does not have what the records have; "": it
+ * has. */
+const char *records_holds_failing(const struct records *r);
+/* Whether the records began without what was held before: neither a database nor that file was there. */
+bool records_holds_unknown(const struct records *r);
+/* Counter: the Unix time in seconds at which something was found again that the records did not have. */
+#define RECORDS_REBUILT "records_rebuilt_timestamp_seconds"
+
 /* Whether the database file was removed, renamed or replaced by another program since it was opened: what is written
  * is lost when it is closed. Of the thread that uses the records. */
 bool records_detached(struct records *r);

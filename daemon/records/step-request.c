@@ -42,6 +42,7 @@ static const struct field_desc step_request_table[] = {
     BOOL(open),
     BOOL(overwrite),
     BOOL(missing),
+    BOOL(unseen),
     BOOL(insecure),
     BOOL(allocated),
     ENUM(keep, target_keep),

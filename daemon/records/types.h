@@ -846,6 +846,12 @@ TYPES_ROW(native_row)
 TYPES_ROW(volume_row)
 TYPES_ROW(job_run)
 
+/* It was held in records that were lost, and has not been seen on the storage since: nothing else is known of it. */
+static inline bool native_row_awaited(const struct native_row *n)
+{
+    return n->state == NATIVE_MISSING && n->adopted && !n->klass->name[0];
+}
+
 /* What the store knows of each kind. */
 struct row_type {
     const char *table; /* of the database */

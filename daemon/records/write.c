@@ -114,9 +114,17 @@ static int write_number(struct connection *c, const char *key, uint64_t n, struc
     return records_step(c, st, e, "write");
 }
 
+static int write_holds(struct connection *c, uint64_t number, bool unknown, struct err *e)
+{
+    int rc = write_number(c, "holds", number, e);
+    return rc < 0 ? rc : write_number(c, "holds_unknown", unknown, e);
+}
+
 int records_write_changes(const struct commit *c, struct err *e)
 {
     int rc = c->seq_changed ? write_number(c->writer, "seq", c->next_seq, e) : 0;
+    if (rc >= 0 && c->holds.text)
+        rc = write_holds(c->writer, c->holds.number, c->holds.unknown, e);
     for (const struct object *obj = c->image->changed; rc >= 0 && obj; obj = obj->next_changed)
         rc = write_object(c->writer, obj, e);
     for (const struct noted *i = c->image->changed_intents; rc >= 0 && i; i = i->next_changed)
@@ -131,6 +139,8 @@ int records_write_all(struct records *r, const struct counted_list *counters, st
     /* What has a lower one and is not among these rows may have been in the records that they replace. */
     rc = rc < 0 ? rc : write_number(c, "first", r->next_seq, e);
     rc = rc < 0 ? rc : write_number(c, "began", (uint64_t)records_clock(), e);
+    if (rc >= 0 && r->holds.number) /* while it runs: what is held is in memory */
+        rc = write_holds(c, r->holds.number, r->holds.unknown, e);
     for (enum row_kind k = 0; rc >= 0 && k < ROW_KINDS; k++)
         for (struct object *obj = image_first(&r->image, k, BY_AGE, NULL); rc >= 0 && obj; obj = obj->younger[BY_AGE])
             rc = write_row(c, obj->now, KS_INSERT, e);

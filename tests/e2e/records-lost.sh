@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
 # After a loss of the records the daemon may be started before its configuration is back, or before a file system is
-# mounted. Whenever that is: native snapshots of before are recorded again, not removed as orphans, what the repository
-# has of this node is found, and nothing is said not to have happened that is merely not known.
+# mounted. Whenever that is: native snapshots of before are recorded again, not removed as orphans, and held if they
+# were, what the repository has of this node is found, and nothing is said not to have happened that is merely not known.
 . "$(dirname "$0")/../daemon-lib.sh"
 need_root "records that are lost"
 fs_make a xfs && fs_make b xfs || exit 1
@@ -25,6 +25,10 @@ before=$(aliases)
 same "three native snapshots" "$(wc -l <<<"$before")" 3
 check "it was verified" said '; verified [0-9]+ (s|min) ago, no damage'
 check "nothing was lost" eval '! said rebuilt'
+native_of() { askj native list | jq -r --arg v "$1" '.natives[] | select(.volume == $v) | .alias' | head -n 1; }
+kept_v=$(native_of "$WORK/a/v.img") kept_w=$(native_of "$WORK/b/w.img")
+check "one is held" ask hold "$kept_v" --note "until the audit" --quiet
+check "and one on a file system that will be away" ask hold "$kept_w" --quiet
 stops "the daemon ends"
 
 # As after an installation: the package starts it, then the configuration is put back and it is started again.
@@ -35,15 +39,23 @@ sed -E '/^\[repository/,$d' "$CONF.away/snapferry.ini" >"$CONF/snapferry.ini"
 mv "$CONF.away/conf.d/50-b.ini" "$WORK"
 starts "it starts without repository and classes"
 check "which it looks at" until_true 10 said 'Volumes none found yet'
+held() { askj native list | jq -c '[.natives[] | select(.hold) | [.alias, .state, .note // ""]] | sort'; }
+both() { printf '[["%s","%s","until the audit"],["%s","%s",""]]' "$kept_v" "$1" "$kept_w" "$2" | jq -c sort; }
+same "what was held is, before it is found" "$(held)" "$(both missing missing)"
+check "and is listed with its volume" grep -q "$WORK/a/v.img" <<<"$(ask native list)"
 stops "it ends"
 starts "it starts again"
 rm -r "$CONF"; mv "$CONF.away" "$CONF"
 check "a reload with the configuration that was" ask reload --wait
-check "its native snapshots are recorded again" until_true 20 eval '[ "$(aliases | wc -l)" = 2 ]'
+there() { askj native list | jq -r '.natives[] | select(.state == "present") | .alias' | sort; }
+check "its native snapshots are recorded again" until_true 20 eval '[ "$(there | wc -l)" = 2 ]'
 check "the repository is scanned without being asked" \
     until_true 20 eval 'askj volumes | jq -e --arg v "$WORK/a/v.img" ".volumes[] | select(.name == \$v) | .protected"'
 check "a verification of before is not denied" said 'not verified since the records were rebuilt [0-9]+ (s|min) ago'
-check "nor what was held" said 'records rebuilt .* ago from storage and repositories: holds'
+same "one that was held is found and held, the other one waits" "$(held)" "$(both present missing)"
+check "which is no loss" said 'records rebuilt .* ago from storage and repositories: verifications of before'
+check "a backup with a held native snapshot is not deleted before that is found" \
+    eval '! ask delete "$(askj native list | jq -r --arg a "$kept_w" ".natives[] | select(.alias == \$a) | .backup")" --yes'
 check "a volume that has native snapshots alone is protected by them" \
     eval 'askj volumes | jq -e --arg v "$WORK/a/only.img" ".volumes[] | select(.name == \$v) | .protected"'
 sleep 3
@@ -51,16 +63,23 @@ same "none of them is an orphan" "$(askj status | jq '[.problems[] | select(.tex
     length')" 0
 same "two are there" "$(find "$WORK/a/.snapferry" -name '*.native' | wc -l)" 2
 same "those that were moved are known to be" \
-    "$(askj native list | jq -r --arg v "$WORK/a/v.img" '.natives[] | select(.volume == $v) | .reasons')" retained
+    "$(askj native list | jq -r --arg v "$WORK/a/v.img" '.natives[] | select(.volume == $v) | .reasons')" "retained hold"
 check "it is verified again" ask verify main --wait --quiet
 check "which status says" said '; verified [0-9]+ s ago, no damage'
 
 # A class that comes later: a file system that was not mounted.
 mv "$WORK/50-b.ini" "$CONF/conf.d"
 check "the class is back" ask reload --wait
-check "its native snapshot is recorded again, too" until_true 20 eval '[ "$(aliases)" = "$before" ]'
+check "its native snapshot is recorded again, too" until_true 20 eval '[ "$(there)" = "$before" ]'
 same "as one whose data is in the repository" \
-    "$(askj native list | jq -r --arg v "$WORK/b/w.img" '.natives[] | select(.volume == $v) | .reasons')" retained
+    "$(askj native list | jq -r --arg v "$WORK/b/w.img" '.natives[] | select(.volume == $v) | .reasons')" \
+    "retained hold"
+same "and held" "$(held)" "$(both present present)"
+check "a newer backup" ask backup "$WORK/a/v.img" --wait --quiet
+check "does not prune what is held" test -e "$WORK/a/.snapferry/$kept_v.native"
+check "until it is released" ask unhold "$kept_v" --quiet
+check "and a newer one is there" ask backup "$WORK/a/v.img" --wait --quiet
+check "then it is pruned" until_true 10 eval '! test -e "$WORK/a/.snapferry/$kept_v.native"'
 
 # What these records have made and do not have is an orphan as ever.
 check "another backup" ask backup "$WORK/b/w.img" --wait --quiet

@@ -16,7 +16,7 @@ cat >"$WORK/hook" <<HOOK
 while [ -e $WORK/wait ]; do sleep 0.1; done
 HOOK
 chmod 755 "$WORK/hook"
-config_class gold "$V" "hook-pre-snapshot = $WORK/hook" 'hook-timeout = 60s'
+config_class gold "$V" "hook-pre-snapshot = $WORK/hook" 'hook-timeout = 60s' 'snapshots-to-retain = 1'
 config_add 90-metrics "[metrics]
 listen = unix:$SOCK"
 mount -t tmpfs -o size=8m tmpfs "$STATE" || exit 1
@@ -44,6 +44,35 @@ before=$(errors)
 check "the count stays" test "${before:-0}" -ge 1
 sleep 2
 same "... when it is recorded" "$(errors)" "$before"
+
+# A hold is in the records and in its file, or in neither.
+check "the backup ends" until_true 60 settled
+N=$(askj native list | jq -r '.natives[0].alias')
+is_held() { askj native list | jq -e '.natives[0].hold' >/dev/null; }
+before=$(cat "$STATE/holds")
+head -c 64M /dev/zero >"$STATE/ballast" 2>/dev/null
+expect "no room: a native snapshot is not held, with the reason" 18 'No space' -- ask hold "$N"
+check "not in part either" eval '! is_held && [ "$(cat "$STATE/holds")" = "$before" ]'
+rm "$STATE/ballast"
+check "with room it is" until_true 20 ask hold "$N" --quiet
+check "and is released" ask unhold "$N" --quiet
+check "... with nothing degraded" until_true 20 eval '! degraded'
+
+# The file of holds alone cannot be written: nothing is held that a loss of the records would lose.
+mkdir "$STATE/holds.new"
+expect "without its file it is not held" 1 'cannot write .*/holds.new: ' -- ask hold "$N"
+check "and the records do not have it" eval '! is_held'
+check "nor is the daemon degraded by that" eval '! degraded'
+rmdir "$STATE/holds.new"
+check "then it is" ask hold "$N" --quiet
+check "which the file has" grep -q "$N" "$STATE/holds"
+mkdir "$STATE/holds.new"
+check "it can be released all the same" ask unhold "$N" --quiet
+check "it is" eval '! is_held'
+check "that the file still has it is a problem" grep -q "the file of what is held .*/holds.new: " <<<"$(ask status)"
+rmdir "$STATE/holds.new"
+check "until it is written" until_true 10 eval '! grep -q "$N" "$STATE/holds"'
+check "and then no longer" eval '! ask status | grep -q "the file of what is held"'
 
 # What was decided cannot be recorded: it is tried again, but not all the time.
 touch "$WORK/wait"

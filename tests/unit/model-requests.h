@@ -59,8 +59,8 @@ static void copy_empty_records(void)
 static void forget_all(void)
 {
     char path[128];
-    static const char *const files[] = {"records.db", "records.db-wal", "records.db-shm"};
-    for (size_t i = 0; i < 3; i++) {
+    static const char *const files[] = {"records.db", "records.db-wal", "records.db-shm", "holds"};
+    for (size_t i = 0; i < 4; i++) {
         snprintf(path, sizeof path, "%s/%s", m.dir, files[i]);
         unlink(path);
     }
