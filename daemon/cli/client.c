@@ -2,6 +2,7 @@
 /* client.c - client of the control socket */
 #include "base/time.h"
 #include "daemon/cli/live.h"
+#include "daemon/records/records.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -90,6 +91,27 @@ bool daemon_is_there(const struct options *o, struct err *e)
     return false;
 }
 
+static bool elsewhere;
+
+bool daemon_elsewhere(void)
+{
+    return elsewhere;
+}
+
+/* Nobody listens there, but somebody has the records open. */
+static void look_elsewhere(const struct options *o, const struct daemon *d, struct err *e)
+{
+    const int sys = e->sys;
+    const pid_t pid =
+        e->cls == ERR_NO_DAEMON && (sys == ENOENT || sys == ECONNREFUSED) ? records_holder(o->state_dir) : 0;
+    elsewhere = pid > 0;
+    if (!elsewhere)
+        return;
+    err_set(e, ERR_NO_DAEMON, sys, "a daemon is running (process %ld), but cannot be reached at %s", (long)pid,
+            d->path);
+    err_hint(e, "name its runtime directory with --runtime-dir");
+}
+
 int daemon_open(struct daemon **ret, const struct options *o, struct err *e)
 {
     struct daemon *d = calloc(1, sizeof *d);
@@ -99,6 +121,7 @@ int daemon_open(struct daemon **ret, const struct options *o, struct err *e)
     snprintf(d->path, sizeof d->path, "%s/control.sock", o->runtime_dir);
     int rc = connect_daemon(d, o->runtime_dir, e);
     if (rc < 0) {
+        look_elsewhere(o, d, e);
         daemon_close(d);
         return rc;
     }

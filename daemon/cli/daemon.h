@@ -49,6 +49,8 @@ int ask_pages(const struct options *o, const char *verb, const char *name, const
 int ask_operations_of(const struct options *o, const char *backup, json_t **ret, struct err *e);
 /* Whether the answer of ask_or_read() is from files because there is a daemon that did not answer. */
 bool daemon_silent(void);
+/* Whether a daemon has the records open, and does not listen where daemon_open() has looked last. */
+bool daemon_elsewhere(void);
 /* The answer as the JSON result of this verb. */
 void print_answer(const struct options *o, const json_t *answer);
 /* Called first by each verb: with --json prints the answer and returns true. Otherwise warns if the answer is not from

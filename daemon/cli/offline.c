@@ -102,7 +102,9 @@ static int read_files(const struct options *o, const char *verb, const json_t *a
     if (rc < 0)
         return rc;
     answer_facts_offline(&f, r, ok ? c : NULL, &refused, now_ns());
-    f.down = silent ? "the daemon does not answer" : "the daemon is not running";
+    f.down = silent               ? "the daemon does not answer"
+             : daemon_elsewhere() ? "a daemon is running with another runtime directory"
+                                  : "the daemon is not running";
     f.down_hint = why->hint;
     *looked = !explains;
     return build_answer(&f, verb, args, ret, e);

@@ -58,7 +58,10 @@ static void show_daemon(FILE *f, const json_t *s)
     char line[2048];
     if (jbool(s, "offline")) {
         print_label(f, "Daemon");
-        print_tinted(f, TINT_BAD, daemon_silent() ? "NOT RESPONDING" : "NOT RUNNING");
+        print_tinted(f, TINT_BAD,
+                     daemon_silent()      ? "NOT RESPONDING"
+                     : daemon_elsewhere() ? "NOT REACHED"
+                                          : "NOT RUNNING");
         fputs("; the following is from its records\n", f);
     } else {
         snprintf(line, sizeof line, "snapferryd %s on %s, up %s, pid %lld", jstr(d, "version"), jstr(d, "node"),

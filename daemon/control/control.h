@@ -20,8 +20,9 @@ int control_new(struct control **ret, sd_event *loop, struct engine *g, const ch
                 struct err *e);
 void control_free(struct control *c);
 /* Until the end of the process it is seen that a daemon is there (RUNTIME-DIR/daemon.lock), without a connection: that
- * would start one that was stopped, if the socket is systemd's. To be called before the start can take long. */
-void control_announce(const char *runtime_dir);
+ * would start one that was stopped, if the socket is systemd's. To be called before the start can take long, and before
+ * anything in the runtime directory is replaced: ERR_BUSY if another daemon uses it. */
+int control_announce(const char *runtime_dir, struct err *e);
 /* The end of the process is near: from now on a client that waits would start the next one. */
 void control_withdraw(void);
 /* For a daemon that exits before control_new(): answers the connections waiting at the socket of systemd with the

@@ -113,14 +113,30 @@ static void find_group(struct control *c, const char *group)
  * the file may be opened by this process: closing it would end the lock. */
 static int announced = -1;
 
-void control_announce(const char *runtime_dir)
+/* One that was killed keeps it until it is gone. */
+#define ANNOUNCE_TRIES 20
+#define ANNOUNCE_PAUSE_US 50000
+
+int control_announce(const char *runtime_dir, struct err *e)
 {
     char path[4096 + 32];
-    const struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     snprintf(path, sizeof path, "%s/daemon.lock", runtime_dir);
     announced = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
-    if (announced < 0 || fchmod(announced, 0644) < 0 || fcntl(announced, F_SETLK, &whole) < 0)
+    int rc = announced < 0 || fchmod(announced, 0644) < 0 ? -1 : fcntl(announced, F_SETLK, &whole);
+    for (unsigned i = 0; i < ANNOUNCE_TRIES && rc < 0 && (errno == EAGAIN || errno == EACCES) && announced >= 0; i++) {
+        usleep(ANNOUNCE_PAUSE_US);
+        rc = fcntl(announced, F_SETLK, &whole);
+    }
+    struct flock held = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    if (rc < 0 && announced >= 0 && fcntl(announced, F_GETLK, &held) == 0 && held.l_type != F_UNLCK) {
+        err_set(e, ERR_BUSY, EBUSY, "the runtime directory %s is used by another daemon, process %ld", runtime_dir,
+                (long)held.l_pid);
+        return err_hint(e, "stop it, or use another --runtime-dir");
+    }
+    if (rc < 0)
         log_warning("%s: %s; commands that wait take the daemon for stopped", path, strerror(errno));
+    return 0;
 }
 
 void control_withdraw(void)

@@ -232,7 +232,9 @@ static int set_up(struct server *s, struct cfg *c, struct err *e)
         (rc = sd_event_add_signal(s->loop, NULL, SIGHUP, on_hup, s)) < 0)
         return err_set(e, ERR_GENERIC, -rc, "signals cannot be watched");
     sd_event_set_watchdog(s->loop, true);
-    control_announce(s->paths.runtime_dir);
+    rc = control_announce(s->paths.runtime_dir, e);
+    if (rc < 0)
+        return rc;
     rc = engine_new(&s->engine, s->loop, &s->paths, c, e);
     if (rc < 0)
         return rc;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* lock.c - the state directory, and the lock of the one writer (MS-11) */
+#include "base/cleanup.h"
 #include "daemon/records/records-impl.h"
 
 #include <errno.h>
@@ -67,5 +68,25 @@ int records_lock(struct records *r, struct err *e)
     int n = snprintf(me, sizeof me, "%ld\n", (long)getpid());
     if (ftruncate(r->lock_fd, 0) < 0 || pwrite(r->lock_fd, me, (size_t)n, 0) < 0)
         log_debug("cannot write %s", path);
+    return 0;
+}
+
+pid_t records_holder(const char *dir)
+{
+    char path[PATH_MAX + 16], line[256], holder[24] = "";
+    struct stat st;
+    snprintf(path, sizeof path, "%s/records.lock", dir);
+    CLEANUP_CLOSE int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    const ssize_t n = fd < 0 || fstat(fd, &st) < 0 ? -1 : pread(fd, holder, sizeof holder - 1, 0);
+    const long pid = n > 0 ? strtol(holder, NULL, 10) : 0;
+    /* Not by trying to lock: a daemon that starts meanwhile would be refused. */
+    CLEANUP_FCLOSE FILE *locks = pid > 0 ? fopen("/proc/locks", "re") : NULL;
+    while (locks && fgets(line, sizeof line, locks)) {
+        long owner;
+        unsigned long long inode;
+        if (sscanf(line, "%*s FLOCK %*s WRITE %ld %*[^:]:%*[^:]:%llu", &owner, &inode) == 2 && owner == pid &&
+            inode == (unsigned long long)st.st_ino)
+            return (pid_t)pid;
+    }
     return 0;
 }

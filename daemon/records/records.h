@@ -39,6 +39,9 @@ struct records_news {
 int records_open(struct records **ret, const char *state_dir, struct records_news *news, struct err *e);
 /* Read-only view for the command while the daemon is down (works on a copy of the state, takes no lock). */
 int records_open_read_only(struct records **ret, const char *state_dir, struct err *e);
+/* The process that has the records of this directory open for writing, a daemon; 0: none, or it cannot be seen. Any
+ * thread. */
+pid_t records_holder(const char *state_dir);
 void records_close(struct records *r);
 
 /* ---- rows ---- */

@@ -46,8 +46,8 @@ int main(int argc, char **argv)
     if (sd_event_default(&loop) < 0 || sd_event_add_signal(loop, NULL, SIGTERM, NULL, NULL) < 0 ||
         sd_event_add_signal(loop, NULL, SIGHUP, on_hup, &g) < 0)
         return 1;
-    control_announce(argv[1]);
-    if (standin_new(&g, loop, state, &e) < 0 || control_new(&c, loop, &g, argv[1], "snapferry-no-such-group", &e) < 0) {
+    if (control_announce(argv[1], &e) < 0 || standin_new(&g, loop, state, &e) < 0 ||
+        control_new(&c, loop, &g, argv[1], "snapferry-no-such-group", &e) < 0) {
         fprintf(stderr, "%s\n", e.msg);
         return (int)e.cls;
     }
