@@ -806,6 +806,8 @@ json_t *operation_expected(struct records *r, const struct operation *op, const 
 void expect_between(json_t *x, int64_t created_ns, int64_t ended_ns);
 /* It is not there, or something else; the caller writes the row. */
 void operation_disproved(struct operation *op, const char *why);
+/* Its volume is not protected by it, if it was taken for its newest good backup. */
+void volume_is_disproved(struct decide *d, const struct operation *op);
 /* The repository does not have what a finished operation has backed up, or has it again: noted in the operation, which
  * the caller writes, and in its backup. What has ended stays as it ended (MS-62); what is shown of it says so. */
 void operation_is_gone(struct decide *d, struct operation *op, const char *why);

@@ -117,7 +117,7 @@ static void volume_is_proven(struct decide *d, const struct operation *op)
         plan_fail(d, &e);
 }
 
-static void volume_is_disproved(struct decide *d, const struct operation *op)
+void volume_is_disproved(struct decide *d, const struct operation *op)
 {
     CLEANUP(volume_row_clear) struct volume_row before, v;
     struct err e = ERR_INIT;

@@ -342,6 +342,9 @@ static void terminal(struct decide *d, struct operation *op)
         return;
     if (!operation_is_restore(op))
         volume_note(d, op->volume, op->own->name, volume_ended, op);
+    /* Before it was disproved it may have taken the place of another that was found damaged. */
+    if (op->unverified[0])
+        volume_is_disproved(d, op);
     plan_operation_ended(d, op);
     plan_mover_forget(d, op->id, NULL, NULL);
     /* Asked for already unless a daemon died in between; idempotent. */
