@@ -45,6 +45,7 @@ struct answer_repository {
     bool up, full, exposed;                   /* exposed: others can read its password file, as allowed */
     bool unscanned;                           /* what it has of this node may not be in the records yet */
     int64_t since_ns, free_bytes, size_bytes; /* sizes: -1 unknown */
+    int64_t seen_ns;                          /* its state, last; 0: not yet */
 };
 
 /* What the daemon knows of itself. */

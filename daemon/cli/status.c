@@ -237,6 +237,8 @@ static void show_maintenance(FILE *f, const json_t *r)
         print_labelled(f, "", line);
 }
 
+#define SEEN_NOW_S 5 /* so long ago is now */
+
 static void show_repositories(FILE *f, const json_t *s)
 {
     size_t i;
@@ -251,9 +253,11 @@ static void show_repositories(FILE *f, const json_t *s)
         size_t n = 0;
         if (json_is_false(up) && jint(r, "since_ns"))
             n = (size_t)snprintf(more, sizeof more, "since %s", text_ago(jint(r, "since_ns")));
+        else if (jint(r, "seen_ns") && now_ns() - jint(r, "seen_ns") > SEEN_NOW_S * NS_PER_S)
+            n = (size_t)snprintf(more, sizeof more, ", last seen %s", text_ago(jint(r, "seen_ns")));
         free_text(r, room, sizeof room);
         if (!json_is_false(up) && width >= FULL_WIDTH)
-            n = (size_t)snprintf(more, sizeof more, ", %s", room);
+            n += (size_t)snprintf(more + n, sizeof more - n, ", %s", room);
         const char *name = text_fit(text_name(jstr(r, "name")), width > 60 ? width / 3 : 12);
         used += text_width(name) + (unsigned)strlen(state) + (unsigned)n;
         print_label(f, i ? "" : "Repository");

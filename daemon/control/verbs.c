@@ -132,7 +132,7 @@ static void do_ping(struct request *q, struct request_args *args)
 static void do_status(struct request *q, struct request_args *args)
 {
     (void)args;
-    request_answer(q, engine_status(q->control->engine));
+    engine_status_asked(q->control->engine, request_reply, q);
 }
 
 static void do_debug(struct request *q, struct request_args *args)

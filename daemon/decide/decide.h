@@ -59,6 +59,7 @@ struct repo_health {
     bool known, up, checking;
     bool exposed;                   /* others can read its password file, which its section allows */
     int64_t since_ns, checked_ns;   /* since: of the present state */
+    int64_t seen_ns;                /* when that state was seen last: of a bucket, when it was opened last */
     int64_t free_bytes, size_bytes; /* of its file system; -1: not known */
     char why[512], hint[512];
     /* admin operations that ask it whether snapshots can be read: one that runs, and one that waits and takes in what

@@ -116,6 +116,7 @@ static void repository_facts(const struct engine *g, const struct repo_health *f
                                                                               .exposed = h->exposed,
                                                                               .unscanned = own_scan_is_due(g, h->name),
                                                                               .since_ns = h->since_ns,
+                                                                              .seen_ns = h->seen_ns,
                                                                               .free_bytes = h->free_bytes,
                                                                               .size_bytes = h->size_bytes};
 }

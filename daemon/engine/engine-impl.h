@@ -61,15 +61,16 @@ struct engine {
     unsigned telling;         /* waiters are being told: none may be freed */
     struct class_look *looks; /* looks.c */
     struct repository_look *repository_looks;
-    struct recorded_parts *recorded; /* backup-record.c */
-    struct starting *starting;       /* movers whose jobs are being made (mover-jobs.c) */
-    struct scan *scans;              /* scan.c */
-    struct parser *parser;           /* of what scans found */
-    struct other_node *others;       /* other-nodes.c */
+    struct status_asked *status_asked; /* status-asked.c */
+    struct recorded_parts *recorded;   /* backup-record.c */
+    struct starting *starting;         /* movers whose jobs are being made (mover-jobs.c) */
+    struct scan *scans;                /* scan.c */
+    struct parser *parser;             /* of what scans found */
+    struct other_node *others;         /* other-nodes.c */
     bool others_running;
     struct own_scan *own_scans; /* own-node.c */
     bool own_running;
-    sd_event_source *kick, *sweep, *commit, *soon;
+    sd_event_source *kick, *sweep, *commit, *soon, *status_due;
     bool kicked, stopping;
     unsigned units;      /* at most, of the next turn; 0: as many as usual */
     bool jobs_wait;      /* what has changed of jobs is to be recorded */
@@ -312,6 +313,13 @@ void repositories_refresh(struct engine *g, bool force);
 /* Looks at those that cannot be used, if the last look was some seconds ago; asked: somebody has just asked for
  * something, who may have mended it: one second. */
 void repositories_look_again(struct engine *g, bool asked);
+/* Looks at those that were not looked at just now, and whether such a look, of less than `ns` ago, has not ended.
+ */
+void repositories_look_now(struct engine *g);
+bool repositories_answer_within(const struct engine *g, int64_t ns);
+/* A timer: who has asked for the status gets it, or waits on (status-asked.c). Who still waits gets the error. */
+int status_asked_due(sd_event_source *s, uint64_t usec, void *arg);
+void status_asked_stop(struct engine *g, const struct err *e);
 /* Nanoseconds until the next such look; INT64_MAX: all can be used. */
 int64_t repositories_due_ns(const struct engine *g);
 /* One of them (NULL: each) is opened again although nothing of it has changed. */

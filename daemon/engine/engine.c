@@ -343,12 +343,14 @@ int engine_new(struct engine **ret, sd_event *loop, const struct engine_paths *p
     if (sd_event_add_defer(loop, &g->kick, on_kick, g) < 0 ||
         sd_event_add_io(loop, &g->commit, records_commit_fd(g->records), EPOLLIN, on_commit, g) < 0 ||
         sd_event_add_time_relative(loop, &g->sweep, CLOCK_MONOTONIC, 0, 100000, on_sweep, g) < 0 ||
-        sd_event_add_time_relative(loop, &g->soon, CLOCK_MONOTONIC, 0, 1000, on_soon, g) < 0) {
+        sd_event_add_time_relative(loop, &g->soon, CLOCK_MONOTONIC, 0, 1000, on_soon, g) < 0 ||
+        sd_event_add_time_relative(loop, &g->status_due, CLOCK_MONOTONIC, 0, 1000, status_asked_due, g) < 0) {
         rc = err_set(e, ERR_GENERIC, ENOMEM, "the event loop takes no more sources");
         goto fail;
     }
     sd_event_source_set_enabled(g->kick, SD_EVENT_OFF);
     sd_event_source_set_enabled(g->soon, SD_EVENT_OFF);
+    sd_event_source_set_enabled(g->status_due, SD_EVENT_OFF);
     set_priority(g, ENGINE_PRIORITY);
     sd_event_source_set_prepare(g->commit, before_waiting);
     struct schedule_opts so = {
@@ -392,6 +394,7 @@ void engine_free(struct engine *g)
     if (g->d.events_end)
         requests_refuse(&g->d, &e);
     waiters_stop(g, &e);
+    status_asked_stop(g, &e);
     scans_stop(g, &e);
     schedule_free(g->schedule);
     movers_free(g->movers);
@@ -401,6 +404,7 @@ void engine_free(struct engine *g)
     sd_event_source_disable_unref(g->sweep);
     sd_event_source_disable_unref(g->commit);
     sd_event_source_disable_unref(g->soon);
+    sd_event_source_disable_unref(g->status_due);
     while (g->waiters) {
         struct waiter *w = g->waiters;
         g->waiters = w->next;

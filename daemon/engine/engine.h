@@ -91,6 +91,9 @@ void engine_reload(struct engine *g, engine_reply_fn *reply, void *arg);
 
 /* Read-only answers (new references, NULL only for no memory). */
 json_t *engine_status(struct engine *g); /* one screen: daemon, config, slots, running, problems, freshness */
+/* The same, after a look at the repositories: those that are local answer at once, or are not waited for longer than a
+ * second. */
+void engine_status_asked(struct engine *g, engine_reply_fn *reply, void *arg);
 /* One line of it, cheap: "2 backups running, 1 queued; repository \"main\": ...". */
 void engine_headline(struct engine *g, char *out, size_t cap);
 /* What the builders of daemon/answers need for lists and rows; answer_facts_clear() frees it. Valid until the records

@@ -17,14 +17,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHECK_S 30             /* between looks at the storage of one that is available */
-#define CHECK_DOWN_S 10        /* likewise, of one that is not: who has mended it is not to wait */
-#define CHECK_ASKED_S 1        /* likewise, when somebody has just asked for something */
-#define OPEN_S 3600            /* between openings of one that has not changed */
-#define OPEN_REMOTE_S 300      /* likewise, of a bucket: two requests */
-#define OPEN_REFUSED_S 20      /* likewise, while it cannot be used */
-#define REPOSITORY_ID_TEXT 129 /* a unique id in hexadecimal */
-#define TRIES 3                /* openings in a row that tell nothing of the repository: then that is its problem */
+#define CHECK_S 30                       /* between looks at the storage of one that is available */
+#define CHECK_DOWN_S 10                  /* likewise, of one that is not: who has mended it is not to wait */
+#define CHECK_ASKED_S 1                  /* likewise, when somebody has just asked for something */
+#define STATUS_EACH_NS (200 * NS_PER_MS) /* likewise, when somebody asks how they are */
+#define OPEN_S 3600                      /* between openings of one that has not changed */
+#define OPEN_REMOTE_S 300                /* likewise, of a bucket: two requests */
+#define OPEN_REFUSED_S 20                /* likewise, while it cannot be used */
+#define REPOSITORY_ID_TEXT 129           /* a unique id in hexadecimal */
+#define TRIES 3 /* openings in a row that tell nothing of the repository: then that is its problem */
 #define LOOK_PREFIX "look-"
 
 /* Its Unix time in seconds; labels repository and id (hexadecimal). Part of the records: exported as a metric, too. */
@@ -41,6 +42,7 @@ struct repository_look {
     char opening[256]; /* stamp when the mover that runs was started */
     char mover[192];   /* its name; "": none runs */
     int64_t opened_ns; /* boot_ns() */
+    int64_t began_ns;  /* the look that runs, or ran last; likewise */
     unsigned tries;
     struct err refused; /* why it cannot be opened; ERR_NONE: it can */
 };
@@ -162,6 +164,7 @@ void repositories_clock_set(struct engine *g, int64_t by_ns)
     for (struct repository_look *l = g->repository_looks; l; l = l->next) {
         l->health->since_ns += l->health->since_ns ? by_ns : 0;
         l->health->checked_ns += l->health->checked_ns ? by_ns : 0;
+        l->health->seen_ns += l->health->seen_ns ? by_ns : 0;
     }
 }
 
@@ -190,6 +193,13 @@ static void set_state(struct repository_look *l, const char *why, const char *hi
 static void set_verdict(struct repository_look *l)
 {
     set_state(l, l->refused.cls ? l->refused.msg : NULL, l->refused.hint);
+}
+
+/* Who has asked how they are may wait for it (status-asked.c). */
+static void tell_asked(struct engine *g)
+{
+    if (g->status_asked)
+        sd_event_source_set_time_relative(g->status_due, 0);
 }
 
 /* ---- opening ---- */
@@ -290,8 +300,10 @@ static void look_ended(struct repository_look *l, const struct mover_end *end)
         refuse_other(l, id);
     else if (end->outcome == MOVER_OK && id[0] && !l->id[0])
         record_id(l, id);
-    if (l->stamp[0])
-        set_verdict(l);
+    if (!l->stamp[0])
+        return;
+    l->health->seen_ns = now_ns();
+    set_verdict(l);
 }
 
 static struct repository_look *look_of_mover(struct engine *g, const char *operation)
@@ -321,6 +333,7 @@ bool repository_mover_ended(struct engine *g, const char *operation, const struc
         return false;
     movers_forget(g->movers, operation, NULL, NULL, NULL);
     look_ended(l, end);
+    tell_asked(g);
     return true;
 }
 
@@ -345,12 +358,15 @@ static void repository_seen(struct step_result *s, void *arg)
         snprintf(why, sizeof why, "%s%.480s", s->timed_out ? "no response: " : "", s->err.msg);
         if (!l->id[0] && s->err.cls == ERR_NO_REPO) /* it was never seen */
             err_hint(&s->err, "mount its file system, or make a new one: `snapferry -r %s repo create`", h->name);
+        h->seen_ns = now_ns();
         set_state(l, why, s->err.hint);
     } else if (r && (strcmp(l->stamp, l->opened) != 0 || boot_ns() - l->opened_ns > period_s * NS_PER_S)) {
         open_repository(l, r);
     } else {
+        h->seen_ns = r && is_remote(r) ? h->seen_ns : now_ns();
         set_verdict(l);
     }
+    tell_asked(l->engine);
 }
 
 static void look_at(struct repository_look *l, const struct cfg_repository *r)
@@ -362,6 +378,7 @@ static void look_at(struct repository_look *l, const struct cfg_repository *r)
                   "ca_file", r->ca_file, "password_file", r->password_file, "insecure", (int)r->insecure_password_file);
     snprintf(name, sizeof name, "look at repository %s", r->name);
     l->health->checking = true;
+    l->began_ns = boot_ns();
     if (step_start(l->engine->steps, name, step_repository, in, 20, repository_seen, l, NULL, &e) < 0) {
         l->health->checking = false;
         log_warning("%s", e.msg);
@@ -400,6 +417,24 @@ void repositories_look_again(struct engine *g, bool asked)
         if (l && is_down(l->health) && !look_due(l->health, asked ? CHECK_ASKED_S : CHECK_DOWN_S))
             look_at(l, r);
     }
+}
+
+void repositories_look_now(struct engine *g)
+{
+    const struct cfg_repository *r;
+    for (unsigned i = 0; (r = cfg_repository_at(g->cfg, i)); i++) {
+        struct repository_look *l = look_of(g, r->name);
+        if (l && !l->health->checking && look_due(l->health, 1) <= NS_PER_S - STATUS_EACH_NS)
+            look_at(l, r);
+    }
+}
+
+bool repositories_answer_within(const struct engine *g, int64_t ns)
+{
+    for (const struct repository_look *l = g->repository_looks; l; l = l->next)
+        if ((l->health->checking || l->mover[0]) && boot_ns() - l->began_ns < ns)
+            return true;
+    return false;
 }
 
 int64_t repositories_due_ns(const struct engine *g)

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # After a loss of the records the daemon may be started before its configuration is back, or before a file system is
 # mounted. Whenever that is: native snapshots of before are recorded again, not removed as orphans, and held if they
-# were, what the repository has of this node is found, and nothing is said not to have happened that is merely not known.
+# were, what the repository has of this node is found, and nothing is said not to have happened that is merely not
+# known.
 . "$(dirname "$0")/../daemon-lib.sh"
 need_root "records that are lost"
 fs_make a xfs && fs_make b xfs || exit 1
@@ -55,7 +56,7 @@ check "a verification of before is not denied" said 'not verified since the reco
 same "one that was held is found and held, the other one waits" "$(held)" "$(both present missing)"
 check "which is no loss" said 'records rebuilt .* ago from storage and repositories: verifications of before'
 check "a backup with a held native snapshot is not deleted before that is found" \
-    eval '! ask delete "$(askj native list | jq -r --arg a "$kept_w" ".natives[] | select(.alias == \$a) | .backup")" --yes'
+    eval '! ask delete "$(askj native list | jq -r ".natives[] | select(.alias == \"$kept_w\") | .backup")" --yes'
 check "a volume that has native snapshots alone is protected by them" \
     eval 'askj volumes | jq -e --arg v "$WORK/a/only.img" ".volumes[] | select(.name == \$v) | .protected"'
 sleep 3
@@ -63,7 +64,8 @@ same "none of them is an orphan" "$(askj status | jq '[.problems[] | select(.tex
     length')" 0
 same "two are there" "$(find "$WORK/a/.snapferry" -name '*.native' | wc -l)" 2
 same "those that were moved are known to be" \
-    "$(askj native list | jq -r --arg v "$WORK/a/v.img" '.natives[] | select(.volume == $v) | .reasons')" "retained hold"
+    "$(askj native list | jq -r --arg v "$WORK/a/v.img" '.natives[] | select(.volume == $v) | .reasons')" \
+    "retained hold"
 check "it is verified again" ask verify main --wait --quiet
 check "which status says" said '; verified [0-9]+ s ago, no damage'
 

@@ -58,7 +58,8 @@ for fs in "${kinds[@]}"; do
     ok=$(grep -cE '^[0-9]+$' <<<"$out")
     out=$("$R" "$S" check 2>&1)
     same "$fs: and all that was promised is there" "$out" "$((20 + done_rows + ok)) rows"
-    check "$fs: no file is left over" sh -c "! ls '$S' | grep -vE '^(holds|records\.(db|db-wal|db-shm|lock))\$' | grep -q ."
+    check "$fs: no file is left over" \
+        sh -c "! ls '$S' | grep -vE '^(holds|records\.(db|db-wal|db-shm|lock))\$' | grep -q ."
 done
 
 # A read-only file system.

@@ -425,6 +425,12 @@ void engine_reload(struct engine *g, engine_reply_fn *reply, void *arg)
     standin_reply(g, NULL, json_pack("{s:b,s:s}", "reloaded", 1, "hash", "abc"), e.cls ? &e : NULL, reply, arg);
 }
 
+void engine_status_asked(struct engine *g, engine_reply_fn *reply, void *arg)
+{
+    CLEANUP_JSON json_t *status = engine_status(g);
+    reply(status, NULL, arg);
+}
+
 json_t *engine_status(struct engine *g)
 {
     json_t *running = json_array(), *queue = json_array();

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * status-asked.c - the status as it is now: repositories are looked at when somebody asks
+ *
+ * Else one that has gone away would be called available until the next look. The looks are steps. Who asks waits until
+ * they have ended, but not longer than a second: an NFS server that hangs delays an answer by that, and none while it
+ * goes on hanging. What was seen last is told then, and when that was.
+ */
+#include "base/time.h"
+#include "daemon/engine/engine-impl.h"
+
+#include <stdlib.h>
+
+#define WAIT_NS (1 * NS_PER_S)
+
+struct status_asked {
+    struct status_asked *next;
+    engine_reply_fn *reply;
+    void *arg;
+    int64_t until_ns; /* boot_ns() */
+};
+
+static void answer(struct engine *g)
+{
+    CLEANUP_JSON json_t *status = engine_status(g);
+    struct status_asked *list = g->status_asked;
+    g->status_asked = NULL;
+    while (list) {
+        struct status_asked *a = list;
+        list = a->next;
+        a->reply(status, NULL, a->arg);
+        free(a);
+    }
+}
+
+/* Until when the one that has waited longest may wait. */
+static int64_t latest(const struct engine *g)
+{
+    int64_t until = INT64_MAX;
+    for (const struct status_asked *a = g->status_asked; a; a = a->next)
+        until = a->until_ns < until ? a->until_ns : until;
+    return until;
+}
+
+int status_asked_due(sd_event_source *s, uint64_t usec, void *arg)
+{
+    struct engine *g = arg;
+    const int64_t left = latest(g) - boot_ns();
+    (void)usec;
+    if (g->status_asked && left > 0 && repositories_answer_within(g, WAIT_NS) &&
+        sd_event_source_set_time_relative(s, (uint64_t)(left / NS_PER_US)) >= 0 &&
+        sd_event_source_set_enabled(s, SD_EVENT_ONESHOT) >= 0)
+        return 0;
+    answer(g);
+    return 0;
+}
+
+void engine_status_asked(struct engine *g, engine_reply_fn *reply, void *arg)
+{
+    struct status_asked *a = g->stopping ? NULL : calloc(1, sizeof *a);
+    if (!a) {
+        CLEANUP_JSON json_t *status = engine_status(g);
+        reply(status, NULL, arg);
+        return;
+    }
+    repositories_look_now(g);
+    *a = (struct status_asked){g->status_asked, reply, arg, boot_ns() + WAIT_NS};
+    g->status_asked = a;
+    status_asked_due(g->status_due, 0, g);
+}
+
+void status_asked_stop(struct engine *g, const struct err *e)
+{
+    while (g->status_asked) {
+        struct status_asked *a = g->status_asked;
+        g->status_asked = a->next;
+        a->reply(NULL, e, a->arg);
+        free(a);
+    }
+}
