@@ -26,7 +26,7 @@ my $build = $ENV{BUILD} || 'build';
 my $jobs = $ENV{JOBS} || 2;
 my $seconds = $ENV{MODEL_SECONDS} || 8;
 my @files = $ENV{FILES} ? split(' ', $ENV{FILES}) : map { s{.*/}{}r } sort glob('daemon/decide/*.c');
-my @tests = split ' ', $ENV{TESTS} || 'test_decide test_natives test_board test_queue test_count_stages test_answers test_model';
+my @tests = split ' ', $ENV{TESTS} || 'test_decide test_natives test_board test_queue test_count_stages test_restore_source test_answers test_model';
 srand($ENV{SEED} || 1);
 
 # What can be changed in a line of code.
