@@ -295,6 +295,41 @@ static void adoption_into_a_small_table(void **state)
 }
 
 /* Adopted contents that others have deleted or stored meanwhile. */
+/* The end of a pack says where its own index is. */
+static int damage_first(const char *path, const struct stat *st, int flag, struct FTW *ftw)
+{
+    const char *name = strrchr(path, '/') + 1;
+    (void)ftw;
+    if (flag != FTW_F || name[0] == '.' || strstr(path, "/p/") == NULL || st->st_size < (off_t)MIB)
+        return 0;
+    const int fd = open(path, O_WRONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(pwrite(fd, "damaged.", 8, st->st_size - 8), 8);
+    close(fd);
+    return 1;
+}
+
+/* What cannot be used stays an orphan of a session that is known: it is not a pack whose index was lost. */
+static void a_damaged_pack_is_left(void **state)
+{
+    (void)state;
+    struct place *p = place_new(NULL);
+    struct session_stats st;
+    assert_true(die_at(p, "pack-renamed:4"));
+    const unsigned there = count_packs(p->repo);
+    assert_int_equal(nftw(p->dir, damage_first, 8, FTW_PHYS), 1);
+    struct session *s = begin(p->repo, 0);
+    session_stats(s, &st);
+    assert_int_equal(st.adopted_packs, there - 1);
+    assert_true(put_range(s, 0, RUN_CONTENTS, MIB, &err) > 0); /* what it had is put again */
+    assert_ok(session_flush(s, &err), &err);
+    session_free(s);
+    assert_int_equal(count_blobs(p->repo, "s"), 1); /* of the dead one */
+    place_reopen(p);
+    assert_ok(read_range(p->repo, 0, RUN_CONTENTS, MIB, &err), &err);
+    place_free(p);
+}
+
 static void adoption_and_the_index(void **state)
 {
     (void)state;
@@ -340,6 +375,7 @@ int main(void)
         cmocka_unit_test(living_sessions_are_left_alone),
         cmocka_unit_test(others_sessions_are_left_alone),
         cmocka_unit_test(adoption_into_a_small_table),
+        cmocka_unit_test(a_damaged_pack_is_left),
         cmocka_unit_test(adoption_and_the_index),
     };
     return cmocka_run_group_tests(tests, group_setup, group_teardown);
