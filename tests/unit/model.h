@@ -796,14 +796,18 @@ static bool parts_go_on(void)
 static bool turn_goes_on(void)
 {
     while (m.meanwhile && decide_may_go_on(&m.d) && maybe()) {
+        bool starts = false;
         trace("the turn goes on");
         for (size_t i = 0; i < m.d.plan.n; i++) {
             struct act *a = &m.d.plan.acts[i];
+            starts |= act_is_early(a);
             if (a->done || !act_is_early(a))
                 continue;
             a->done = true;
             act_one(a);
         }
+        if (!starts || m.d.plan.failed)
+            violated("AO-41", "a turn goes on that %s", starts ? "has failed" : "has started nothing");
         decide_go_on(&m.d);
         for (unsigned n = pick(4); n; n--)
             m.meanwhile();
