@@ -34,7 +34,8 @@ static unsigned edit_distance(const char *a, const char *b)
     return row[n % 3][m];
 }
 
-const char *nearest_word(const char *word, nearest_fn *known, void *arg)
+/* The known word that needs the fewest edits, NULL if none is known. */
+static const char *nearest_word(const char *word, nearest_fn *known, void *arg)
 {
     const char *best = NULL, *w;
     unsigned least_edits = UINT32_MAX;

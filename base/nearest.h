@@ -11,9 +11,7 @@
 /* Known word number `i`; NULL past the end. */
 typedef const char *nearest_fn(unsigned i, void *arg);
 
-/* The known word that needs the fewest edits, NULL if none is known. */
-const char *nearest_word(const char *word, nearest_fn *known, void *arg);
-/* The same of a space-separated list. */
+/* The word of a space-separated list that needs the fewest edits. */
 void nearest_listed(const char *word, const char *list, char *out, size_t cap);
 
 /* Whether the number of edits is small enough for a typing error: one in three letters, at least one. */

@@ -5,7 +5,7 @@
  * /etc/snapferry/snapferry.ini, then the *.ini files of conf.d beside it in name order; a later value overrides. One
  * reader serves the command with -r NAME (cfg_load: only [repository "NAME"] sections matter, so that an unrelated
  * error does not prevent access to a repository in an emergency) and the daemon (cfg_load_dir: everything). All errors
- * of all files are reported at once, each with file:line and, for unknown words, the nearest known one.
+ * of all files are reported at once, each with file:line and, for unknown words, the known one that may be meant.
  */
 #ifndef SNAPFERRY_CFG_CFG_H
 #define SNAPFERRY_CFG_CFG_H

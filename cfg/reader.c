@@ -112,7 +112,11 @@ static void enter_section(struct parse *p, char *title)
     while (kind < KIND_COUNT && strcmp(word, kind_names[kind]) != 0)
         kind++;
     if (kind == KIND_COUNT) {
-        COMPLAIN(p, NULL, "unknown section [%s]; the nearest known is [%s]", title, nearest_word(word, kind_at, NULL));
+        const char *near = nearest_meant(word, kind_at, NULL);
+        if (near)
+            COMPLAIN(p, NULL, "unknown section [%s]; the nearest known is [%s]", title, near);
+        else
+            COMPLAIN(p, "snapferry.ini(5) lists the sections", "unknown section [%s]", title);
         return;
     }
     p->elsewhere = kind != KIND_REPOSITORY;
@@ -145,8 +149,13 @@ static void unknown_key(struct parse *p, const struct section *s, const char *na
     const struct key *other = key_anywhere(name);
     if (other)
         snprintf(hint, sizeof hint, "it is a key of sections: %s", other->pub.sections);
-    COMPLAIN(p, hint, "unknown key %s in %s; the nearest known is %s", name, title,
-             nearest_word(name, key_of_kind_at, &kind));
+    else
+        snprintf(hint, sizeof hint, "snapferry.ini(5) lists the keys");
+    const char *near = nearest_meant(name, key_of_kind_at, &kind);
+    if (near)
+        COMPLAIN(p, other ? hint : NULL, "unknown key %s in %s; the nearest known is %s", name, title, near);
+    else
+        COMPLAIN(p, hint, "unknown key %s in %s", name, title);
 }
 
 static void check_value(struct parse *p, const struct key *k, const char *text)

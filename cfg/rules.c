@@ -65,12 +65,12 @@ const char *cfg_near_repository(const struct cfg *c, const char *name)
     return nearest_meant(name, name_at, &n);
 }
 
-/* "; the nearest is NAME", or that there is none. */
+/* "; the nearest known is NAME" if it may be a slip. */
 static void unknown_section(struct cfg *c, const struct section *s, const struct value *v, enum kind kind,
                             const char *name)
 {
     struct names n = {c, kind};
-    const char *near = nearest_word(name, name_at, &n);
+    const char *near = nearest_meant(name, name_at, &n);
     if (near)
         complain_value(c, CFG_ERROR, s, v, NULL, "%s: no [%s \"%s\"]; the nearest known is \"%s\"", v->key->pub.name,
                        kind_names[kind], name, near);

@@ -209,6 +209,8 @@ static int parse_choice(const struct key *k, const char *text, struct parsed *re
         return WHY("%s: one of %s expected, not \"%s\"", k->pub.name, k->choices, text);
     char near[64];
     nearest_listed(text, k->choices, near, sizeof near);
+    if (!nearest_is_slip(text, near))
+        return WHY("unknown %s %s: snapferry.ini(5) lists them", k->pub.name, text);
     return WHY("unknown %s %s; the nearest known is %s", k->pub.name, text, near);
 }
 

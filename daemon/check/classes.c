@@ -3,6 +3,7 @@
 #include "daemon/check/classes.h"
 
 #include "base/cleanup.h"
+#include "base/nearest.h"
 #include "io/native/driver.h"
 
 #include <errno.h>
@@ -77,21 +78,10 @@ static void views_free(struct view *views, unsigned n)
 
 /* ---- is there such a driver ---- */
 
-static const char *nearest_driver(const char *name)
+static const char *driver_name_at(unsigned i, void *arg)
 {
-    const char *best = NULL;
-    size_t most = 0;
-    for (unsigned i = 0; driver_at(i); i++) {
-        const char *known = driver_at(i)->name;
-        size_t same = 0;
-        while (name[same] && name[same] == known[same])
-            same++;
-        if (!best || same > most) {
-            best = known;
-            most = same;
-        }
-    }
-    return best;
+    (void)arg;
+    return driver_at(i) ? driver_at(i)->name : NULL;
 }
 
 static void check_driver(struct cfg *c, const struct view *v)
@@ -101,8 +91,10 @@ static void check_driver(struct cfg *c, const struct view *v)
     if (v->driver || !name[0])
         return;
     cfg_where(c, "storage-class", v->cfg->name, "driver", where);
-    cfg_complain(c, CFG_ERROR, where, NULL, "[storage-class \"%s\"]: unknown driver %s; the nearest known is %s",
-                 v->cfg->name, name, nearest_driver(name));
+    const char *near = nearest_meant(name, driver_name_at, NULL);
+    cfg_complain(c, CFG_ERROR, where, near ? NULL : "snapferry.ini(5) lists the drivers",
+                 "[storage-class \"%s\"]: unknown driver %s%s%s", v->cfg->name, name,
+                 near ? "; the nearest known is " : "", near ? near : "");
 }
 
 /* ---- what can it do here ---- */
