@@ -83,12 +83,16 @@ static void put_record(json_t *o, const struct volume_row *v, int64_t now_ns)
 }
 
 /* Nothing is recorded of its backups: the records have not caught up with a repository, or its native snapshots alone
- * have been found again. */
-static void put_unknown(const struct answer_facts *f, const struct volume_row *v, unsigned natives, char *out,
-                        size_t cap)
+ * have been found again, or nothing: a snapshot that was never moved, and is gone, has left no trace but in records. */
+static void put_unknown(const struct answer_facts *f, const struct volume_row *v, unsigned natives, bool has_job,
+                        char *out, size_t cap)
 {
+    double at;
     if (v && (v->last_success_ns || v->last_good_lost[0] || v->last_error.code || v->last_status != OUTCOME_NONE))
         return;
+    if (records_counter_get(f->records, RECORDS_REBUILT, NULL, &at))
+        snprintf(out, cap, "no backup of it is known since the records were rebuilt%s",
+                 has_job ? "" : ", and no job names it");
     if (natives)
         snprintf(out, cap, "no backup is recorded; %u native snapshot%s found on the storage", natives,
                  natives == 1 ? " was" : "s were");
@@ -119,10 +123,11 @@ static struct volume_line make_line(const struct volume_lines *x, const struct v
                             .hint = str_empty};
     char why[1400];
     l.state = volume_judge(v && v->state == VOL_GONE, excluded != NULL, l.good_ns, jobs.interval_s, f->now_ns);
-    volume_why(l.state, v, excluded, !f->jobs.v || json_array_size(jobs.names) > 0, f->now_ns, why, sizeof why);
+    const bool has_job = !f->jobs.v || json_array_size(jobs.names) > 0;
+    volume_why(l.state, v, excluded, has_job, f->now_ns, why, sizeof why);
     native_row_each(f->records, &its, sum_native, &natives, NULL);
     if (l.state == VOLUME_UNPROTECTED)
-        put_unknown(f, v, natives.adopted, why, sizeof why);
+        put_unknown(f, v, natives.adopted, has_job, why, sizeof why);
     jset_str(l.doc, "name", name);
     jset_str(l.doc, "id", v ? v->id : volume->id);
     jset_str(l.doc, "class", klass);

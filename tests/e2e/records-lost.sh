@@ -9,17 +9,22 @@ need_root "records that are lost"
 fs_make a xfs && fs_make b xfs || exit 1
 image "$WORK/a/v.img" 2 1
 image "$WORK/a/only.img" 2 2
+image "$WORK/a/none.img" 2 4
 image "$WORK/b/w.img" 2 3
 daemon_setup 'sweep = 1s' 'orphan-grace = 1s' || { fail "a repository"; finish; }
 config_class a "$WORK/a" 'snapshots-to-retain = 1'
 config_class b "$WORK/b" 'snapshots-to-retain = 1'
-config_add only "[volume \"$WORK/a/only.img\"]
+for v in only none; do
+    config_add "$v" "[volume \"$WORK/a/$v.img\"]
 move-data = no
 snapshot-only-keep = 2"
+done
 starts "the daemon starts"
 check "backups" ask backup "$WORK/a/v.img" "$WORK/a/only.img" "$WORK/b/w.img" --wait --quiet
 check "a verification" ask verify main --wait --quiet
 aliases() { askj native list | jq -r '.natives[].alias' | sort; }
+why() { askj volumes | jq -r --arg v "$1" '.volumes[] | select(.name == $v) | .why'; }
+same "a volume without a backup" "$(why "$WORK/a/none.img")" "not backed up yet, and no job names it"
 text() { ask status | tr -s ' '; }
 said() { text | grep -qE -- "$1"; }
 before=$(aliases)
@@ -59,6 +64,8 @@ check "a backup with a held native snapshot is not deleted before that is found"
     eval '! ask delete "$(askj native list | jq -r ".natives[] | select(.alias == \"$kept_w\") | .backup")" --yes'
 check "a volume that has native snapshots alone is protected by them" \
     eval 'askj volumes | jq -e --arg v "$WORK/a/only.img" ".volumes[] | select(.name == \$v) | .protected"'
+same "of one whose native snapshot, if any, is gone it is not denied that there was one" "$(why "$WORK/a/none.img")" \
+    "no backup of it is known since the records were rebuilt, and no job names it"
 sleep 3
 same "none of them is an orphan" "$(askj status | jq '[.problems[] | select(.text | test("objects with our tag"))] |
     length')" 0
