@@ -295,9 +295,32 @@ void result_print(const json_t *op, const char *name, unsigned indent, bool deta
         print_details(op, indent + 2);
 }
 
+#define DAMAGED_SHOWN 20
+
+/* What a verification has found, of the snapshots that it is part of first. */
+static void print_damaged(const json_t *r)
+{
+    const json_t *list = jarr(r, "damageList"), *piece;
+    size_t i;
+    json_array_foreach(list, i, piece)
+    {
+        const char *snapshot = jstr(piece, "snapshot");
+        char of[5200] = "";
+        if (i == DAMAGED_SHOWN)
+            break;
+        if (snapshot[0])
+            snprintf(of, sizeof of, "%.4500s, snapshot %.64s, %.500s: ", jstr(piece, "source"), snapshot,
+                     jstr(piece, "path"));
+        print_line("Damaged", "%s%.900s", of, jstr(piece, "why"));
+    }
+    if (json_array_size(list) > DAMAGED_SHOWN)
+        print_line("", "and more: --json lists up to 1,000");
+}
+
 void result_print_labelled(const json_t *op)
 {
     char text[1024];
     if (result_text(op, text, sizeof text))
         print_line("Result", "%s", text);
+    print_damaged(jobj(op, "result"));
 }

@@ -6,7 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define AFFECTED_MAX 100 /* named in the records of a repository; each is noted with its operation, too */
+#define DAMAGED "damaged: " /* why something is not whole */
+#define AFFECTED_MAX 100    /* named in the records of a repository; each is noted with its operation, too */
 
 /* The finished operation that moved it, if that is the snapshot it has reported. */
 static bool operation_of(struct decide *d, const char *repository, const struct native_row *n, struct operation *op)
@@ -85,7 +86,7 @@ static void found_absent(struct decide *d, struct operation *op, const char *why
 static void found_damaged(struct decide *d, struct operation *op, const char *why)
 {
     char text[700];
-    snprintf(text, sizeof text, "damaged: %.600s", why);
+    snprintf(text, sizeof text, DAMAGED "%.600s", why);
     operation_is_gone(d, op, text);
     if (operation_write(d, op) < 0)
         return;
@@ -118,6 +119,33 @@ void damaged_found_unfit(struct decide *d, const char *repository, const struct 
         found_other(d, &op, why);
 }
 
+struct verified {
+    struct decide *decide;
+    const char *repository;
+    const json_t *damaged; /* snapshot -> why */
+};
+
+static int note_verified(const struct operation *op, void *arg)
+{
+    const struct verified *x = arg;
+    const json_t *why = json_object_get(x->damaged, op->result.snapshot);
+    CLEANUP(operation_clear) struct operation own = ROW_INIT;
+    if (!why || op->kind != KIND_BACKUP || op->state != OP_COMPLETED || op->gone_ns || op->lost ||
+        strcmp(op->policy->repository, x->repository) != 0 || operation_copy(&own, op) < 0)
+        return 0;
+    found_damaged(x->decide, &own, json_string_value(why));
+    return 0;
+}
+
+void damaged_verified(struct decide *d, const struct operation *verification)
+{
+    CLEANUP_JSON json_t *damaged = mover_result_damaged(&verification->result);
+    struct verified x = {d, verification->policy->repository, damaged};
+    const struct operation_filter all = {.live = false};
+    if (damaged)
+        operation_each(d->records, &all, note_verified, &x, NULL);
+}
+
 /* ---- whole again ---- */
 
 static void heal(struct decide *d, struct operation *op)
@@ -141,8 +169,24 @@ void damaged_found_fit(struct decide *d, const char *repository, const struct na
     note_affected(d, &op, false);
 }
 
-void damaged_all_whole(struct decide *d, const struct strs *affected)
+/* More are affected than are named. */
+static int heal_one(const struct operation *op, void *arg)
 {
+    CLEANUP(operation_clear) struct operation own = ROW_INIT;
+    const struct verified *x = arg;
+    if (op->kind == KIND_BACKUP && op->gone_ns && !op->lost && !op->unverified[0] &&
+        !strncmp(op->gone_why, DAMAGED, strlen(DAMAGED)) && !strcmp(op->policy->repository, x->repository) &&
+        operation_copy(&own, op) == 0)
+        heal(x->decide, &own);
+    return 0;
+}
+
+void damaged_all_whole(struct decide *d, const char *repository, const struct strs *affected)
+{
+    struct verified x = {.decide = d, .repository = repository};
+    const struct operation_filter all = {.live = false};
+    if (affected->n >= AFFECTED_MAX)
+        operation_each(d->records, &all, heal_one, &x, NULL);
     for (unsigned i = 0; i < affected->n; i++) {
         CLEANUP(operation_clear) struct operation op = ROW_INIT;
         if (operation_read(d, affected->v[i], &op) == 0 && op.gone_ns && !op.lost && !op.unverified[0])

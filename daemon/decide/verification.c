@@ -47,10 +47,10 @@ static void damage_forget(struct verify_memory *m)
 }
 
 /* All has been read since `began_ns`, and is whole. */
-static void note_whole(struct decide *d, struct verify_memory *m, int64_t began_ns)
+static void note_whole(struct decide *d, struct verify_memory *m, const char *repository, int64_t began_ns)
 {
     if (m->affected.n && m->affected_ns < began_ns)
-        damaged_all_whole(d, &m->affected);
+        damaged_all_whole(d, repository, &m->affected);
     damage_forget(m);
 }
 
@@ -66,7 +66,7 @@ static void note_share(struct decide *d, struct verify_memory *m, const struct o
     if (m->from_ppm || to == from)
         return;
     if (m->damaged_ns < m->round_ns)
-        note_whole(d, m, m->round_ns);
+        note_whole(d, m, op->policy->repository, m->round_ns);
     if (m->all_began_ns < m->round_ns) {
         m->all_began_ns = m->round_ns;
         m->all_ns = now;
@@ -111,7 +111,7 @@ static bool note_run(struct decide *d, struct verify_memory *m, const struct ope
         m->all_began_ns = op->created_ns;
         m->all_ns = now;
         if (!damaged)
-            note_whole(d, m, op->created_ns);
+            note_whole(d, m, op->policy->repository, op->created_ns);
     }
     return true;
 }
@@ -131,4 +131,6 @@ void verification_ended(struct decide *d, const struct operation *op)
     }
     if ((op->kind != KIND_VERIFY || note_run(d, &row.verification, op)) && repository_row_write(d, &row, &e) < 0)
         plan_fail(d, &e);
+    if (op->kind == KIND_VERIFY)
+        damaged_verified(d, op);
 }

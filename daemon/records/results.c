@@ -85,6 +85,7 @@ static const struct field_desc mover_result_table[] = {
     FIELD(stages, "stages", FIELD_STRUCTS, .of = &mover_stage_fields),
     FIELD(answers, "answers", FIELD_ARRAY, .about = "of an admin operation, one for each step"),
     NUMBER(damages, "damages", .about = "of a verification: damaged or missing pieces"),
+    FIELD(damage_list, "damageList", FIELD_ARRAY, .about = "of a verification: the pieces, and what they are parts of"),
     NUMBER(done, "done", .about = "operations that a plugin deleted or verified"),
     NUMBER(damaged, "damaged"),
     NUMBER(missing, "missing"),
@@ -226,6 +227,23 @@ enum checked mover_result_checked_number(const struct mover_result *r, int64_t n
             found = CHECKED_READABLE;
     }
     return found;
+}
+
+json_t *mover_result_damaged(const struct mover_result *r)
+{
+    const json_t *piece;
+    size_t i;
+    json_t *set = NULL;
+    json_array_foreach(r->damage_list, i, piece)
+    {
+        const char *id = jstr(piece, "snapshot");
+        if (!id[0] || json_object_get(set, id))
+            continue;
+        if (!set)
+            set = json_object();
+        jset_str(set, id, jstr(piece, "why"));
+    }
+    return set;
 }
 
 json_t *mover_result_expired(const struct mover_result *r)

@@ -89,6 +89,7 @@ struct mover_result {
     struct list_of_structs stages;          /* of struct mover_stage */
     json_t *answers;                        /* of an admin operation: one document for each step, see check_of() */
     int64_t damages;                        /* of a verification: damaged or missing pieces */
+    json_t *damage_list;                    /* the first 1,000 of them, see mover_result_damaged(); NULL: none */
     int64_t done, damaged, missing, failed; /* of a plugin's retention or verification: operations */
     char *plugin;
     struct list_of_structs failures; /* of struct plugin_failure */
@@ -135,6 +136,9 @@ enum unfit mover_result_unfit(const struct mover_result *r, const char *snapshot
  * proof. */
 enum checked mover_result_checked_number(const struct mover_result *r, int64_t number, const char **why);
 
+/* The snapshots that a verification has found damaged, each with what is wrong with one of its pieces: an object of the
+ * caller's; NULL: none. */
+json_t *mover_result_damaged(const struct mover_result *r);
 /* The snapshots that its steps have expired ("removed"), as members of an object of the caller's; NULL: none. */
 json_t *mover_result_expired(const struct mover_result *r);
 
