@@ -56,7 +56,7 @@ for my $f (@files) {
         $in = 1 if $lines[$i] =~ /^\{/;
         $in = 0 if $lines[$i] =~ /^\}/;
         next if !$in || $lines[$i] =~ m{^\s*(/\*|\*|//|\#)} || $lines[$i] =~ /CLEANUP|^\s*for \(/;
-        next if $lines[$i] =~ /plan_log|plan_crash_point|log_\w+\(|LOG_LVL|snprintf|err_set|err_hint|json_pack/;
+        next if $lines[$i] =~ /plan_log|plan_crash_point|log_\w+\(|LOG_LVL|snprintf|err_set|err_hint|json_pack|\bm > 0 \?/;
         next if $lines[$i] =~ /\bfree\(|_free\(|_freep\(|json_decref|_clear\((?:&|a->|o\b|x\b)|operation_clear|intent_clear|va_(?:start|end)/;
         next if $lines[$i] =~ /ENOMEM|err_nomem|plan\.failed = true|!(?:copy|more|a|l|h|v|t|r|in|ids|e|op)\b(?: \|\||\))|if \((?:rc|room\(.*\)) < 0\)$/;
         next if $i < $#lines && $lines[$i + 1] =~ /plan_crash_point/ && $lines[$i] =~ /^\s*if /;
