@@ -123,6 +123,7 @@ struct verified {
     struct decide *decide;
     const char *repository;
     const json_t *damaged; /* snapshot -> why */
+    const json_t *sources; /* of these snapshots */
 };
 
 static int note_verified(const struct operation *op, void *arg)
@@ -137,13 +138,23 @@ static int note_verified(const struct operation *op, void *arg)
     return 0;
 }
 
+/* Of the volumes that are named: all finished operations may be very many. */
+static int look_at_volume(const struct volume_row *v, void *arg)
+{
+    struct verified *x = arg;
+    char source[SOURCE_TEXT];
+    const struct operation_filter its = {.volume_id = v->id};
+    volume_source(v, cfg_daemon(x->decide->world.cfg)->node_name, source);
+    return json_object_get(x->sources, source) ? operation_each(x->decide->records, &its, note_verified, x, NULL) : 0;
+}
+
 void damaged_verified(struct decide *d, const struct operation *verification)
 {
-    CLEANUP_JSON json_t *damaged = mover_result_damaged(&verification->result);
-    struct verified x = {d, verification->policy->repository, damaged};
-    const struct operation_filter all = {.live = false};
+    CLEANUP_JSON json_t *sources = json_object();
+    CLEANUP_JSON json_t *damaged = mover_result_damaged(&verification->result, sources);
+    struct verified x = {d, verification->policy->repository, damaged, sources};
     if (damaged)
-        operation_each(d->records, &all, note_verified, &x, NULL);
+        volume_row_each(d->records, NULL, look_at_volume, &x, NULL);
 }
 
 /* ---- whole again ---- */

@@ -229,7 +229,7 @@ enum checked mover_result_checked_number(const struct mover_result *r, int64_t n
     return found;
 }
 
-json_t *mover_result_damaged(const struct mover_result *r)
+json_t *mover_result_damaged(const struct mover_result *r, json_t *sources)
 {
     const json_t *piece;
     size_t i;
@@ -242,6 +242,7 @@ json_t *mover_result_damaged(const struct mover_result *r)
         if (!set)
             set = json_object();
         jset_str(set, id, jstr(piece, "why"));
+        json_object_set_new(sources, jstr(piece, "source"), json_true());
     }
     return set;
 }

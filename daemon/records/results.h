@@ -137,8 +137,8 @@ enum unfit mover_result_unfit(const struct mover_result *r, const char *snapshot
 enum checked mover_result_checked_number(const struct mover_result *r, int64_t number, const char **why);
 
 /* The snapshots that a verification has found damaged, each with what is wrong with one of its pieces: an object of the
- * caller's; NULL: none. */
-json_t *mover_result_damaged(const struct mover_result *r);
+ * caller's; NULL: none. Their sources become members of `sources`. */
+json_t *mover_result_damaged(const struct mover_result *r, json_t *sources);
 /* The snapshots that its steps have expired ("removed"), as members of an object of the caller's; NULL: none. */
 json_t *mover_result_expired(const struct mover_result *r);
 
