@@ -90,6 +90,7 @@ static void plan_in_force(const struct answer_facts *f, const struct native_row 
     CLEANUP(policy_unrefp) const struct policy *policy = native_policy(f->records, f->cfg, n, true);
     native_rules(&rules, policy, n->job, -1, false, f->now_ns);
     rules.ended = volume_ended_why(f->records, f->cfg, n->volume_id);
+    natives_note_jobs(f->records, f->cfg, facts, count);
     natives_plan(&rules, facts, count, &v);
 }
 

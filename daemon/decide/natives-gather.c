@@ -45,6 +45,30 @@ const char *volume_ended_why(struct records *r, const struct cfg *c, const char 
                                                                                : NULL;
 }
 
+bool native_job_ended(struct records *r, const struct cfg *c, const struct native_row *n)
+{
+    const struct volume_row *v = volume_row_peek(r, n->volume_id);
+    const struct cfg_subject s = {n->volume->name, v ? v->volume->labels : n->volume->labels};
+    struct cfg_policy now = {.effective = NULL};
+    if (!c || !n->job_retain)
+        return false;
+    if (!cfg_job(c, n->job))
+        return true;
+    if (cfg_policy(c, s, n->job, &now, NULL) < 0)
+        return false;
+    const bool own = cfg_policy_scope(&now, "snapshots-to-retain") == SCOPE_JOB;
+    cfg_policy_clear(&now);
+    return !own;
+}
+
+void natives_note_jobs(struct records *r, const struct cfg *c, struct native_facts *f, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const struct native_row *row = f[i].job[0] && !f[i].running ? native_row_peek(r, f[i].alias) : NULL;
+        f[i].job_ended = row && native_job_ended(r, c, row);
+    }
+}
+
 const struct policy *native_policy(struct records *r, const struct cfg *c, const struct native_row *n, bool job)
 {
     const struct policy *ret = &policy_none;

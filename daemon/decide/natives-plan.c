@@ -92,11 +92,26 @@ static bool of_the_rules(const struct plan *p, const struct native_facts *f)
     return strcmp(f->job, p->r->job) == 0;
 }
 
+/* No newer ones will come that take its place. */
+static bool is_ended(const struct plan *p, const struct native_facts *f)
+{
+    return p->r->ended || f->job_ended;
+}
+
+static const char *ended_why(const struct plan *p, const struct native_facts *f, char *out, size_t cap)
+{
+    if (p->r->ended)
+        snprintf(out, cap, "%s", p->r->ended);
+    else
+        snprintf(out, cap, "job %.60s no longer sets snapshots-to-retain for it", f->job);
+    return out;
+}
+
 /* The number that counts for one: of a running backup the one it was begun with (RS-10), then what the rules say; of
  * another job's own number only the record tells (RS-29). */
 static unsigned number_for(const struct plan *p, const struct native_facts *f)
 {
-    if (p->r->prune_ended)
+    if (p->r->prune_ended && is_ended(p, f))
         return 0;
     bool recorded = f->effective_retain != UINT_MAX && (f->running || !of_the_rules(p, f));
     return recorded ? f->effective_retain : p->r->retain;
@@ -131,24 +146,26 @@ static void plan_moved(struct plan *p, size_t i)
 {
     struct native_facts *f = p->by_age[i];
     unsigned number = number_for(p, f), newer = newer_kept(p, i), slot = slot_in_retain(p, f);
-    char safe[160];
+    char safe[160], ended[128], job[100] = "";
     complete(f, safe, sizeof safe);
+    if (f->job[0])
+        snprintf(job, sizeof job, " of job %.80s", f->job);
     if (over_age(p, f, p->r->retain_max_age_s)) {
         say(f, DUE, "%s, and it is older than %s (retain-max-age)", safe, duration_words(p->r->retain_max_age_s));
     } else if (newer + slot < number) {
         unsigned more = number - newer;
         f->reasons |= NATIVE_RETAINED;
-        if (p->r->ended)
+        if (is_ended(p, f))
             say(f, KEPT, "%u of %u retained; %s: only `native prune --gone` removes it", newer + slot + 1, number,
-                p->r->ended);
+                ended_why(p, f, ended, sizeof ended));
         else if (f->reasons & (NATIVE_HOLD | NATIVE_INSPECTION)) /* newer ones prune it only once it is released */
             say(f, KEPT, "%u of %u retained", newer + slot + 1, number);
         else
-            say(f, KEPT, "%u of %u retained; pruned after %u newer backup%s", newer + slot + 1, number, more,
-                more == 1 ? "" : "s");
+            say(f, KEPT, "%u of %u retained; pruned after %u newer backup%s%s", newer + slot + 1, number, more,
+                more == 1 ? "" : "s", job);
         count_kept(p, f);
-    } else if (p->r->prune_ended) {
-        say(f, DUE, "%s, and %s", safe, p->r->ended);
+    } else if (p->r->prune_ended && is_ended(p, f)) {
+        say(f, DUE, "%s, and %s", safe, ended_why(p, f, ended, sizeof ended));
     } else if (number == 0) {
         say(f, DUE, "%s, and snapshots-to-retain is 0", safe);
     } else if (newer < number) {
@@ -244,7 +261,8 @@ static void plan_references(const struct plan *p, struct native_facts *f)
         f->reasons |= NATIVE_IN_USE;
         say(f, KEPT, "its intermediate is removed first");
     }
-    if (f->cbt_parent && p->r->keep_parent && !p->r->prune_ended && !f->missing && !f->expired && !f->removing) {
+    if (f->cbt_parent && p->r->keep_parent && !(p->r->prune_ended && is_ended(p, f)) && !f->missing && !f->expired &&
+        !f->removing) {
         f->reasons |= NATIVE_CBT_PARENT;
         say(f, KEPT, "the base of the next incremental backup");
     }

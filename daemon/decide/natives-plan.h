@@ -42,6 +42,7 @@ struct native_facts {
     bool expired;              /* its backup was deleted or has expired (RS-24) */
     bool removing;             /* its removal was begun */
     char backup[192], repository[128]; /* for the sentence; "" unknown */
+    bool job_ended; /* `job` no longer sets snapshots-to-retain: no newer ones will come that count with it */
     /* out */
     unsigned reasons; /* NATIVE_* */
     bool prune;
@@ -59,7 +60,7 @@ struct native_rules {
     bool about_to_create;   /* one place is needed for the new one (RS-17) */
     bool prune_after;       /* prune = after: it may be over the limit until its data has moved */
     const char *ended;      /* volume_ended_why(): no newer ones will come. NULL: they will */
-    bool prune_ended;       /* none of such a volume is retained (native prune --gone) */
+    bool prune_ended;       /* none of such a volume, or of a job that has ended, is retained (native prune --gone) */
     bool snapshot_only;     /* move-data = no: the new one stays, and is refused at the high-water mark */
     char job[128];          /* `retain` is this job's own number (RS-29); "": the volume's */
     double pool_used_ratio; /* < 0: unknown */
@@ -92,6 +93,11 @@ void native_rules(struct native_rules *r, const struct policy *policy, const cha
 /* Why a volume will have no newer native snapshots: a look at the storage did not find it, or nothing backs it up.
  * Static text; NULL: it may have. `c` NULL: the configuration is not known. */
 const char *volume_ended_why(struct records *r, const struct cfg *c, const char *volume_id);
+/* Whether the number that one counts under was its job's own, which the configuration no longer has: it counts with
+ * none that will come. `c` NULL: as above. */
+bool native_job_ended(struct records *r, const struct cfg *c, const struct native_row *n);
+/* Notes that of all of them. */
+void natives_note_jobs(struct records *r, const struct cfg *c, struct native_facts *f, size_t n);
 /* By which a native snapshot is judged: the policy in force for the next backup of its job (`job` false: of the
  * volume), or the one that it was taken under, where there will be none. New reference. `c` NULL: as above. */
 const struct policy *native_policy(struct records *r, const struct cfg *c, const struct native_row *n, bool job);

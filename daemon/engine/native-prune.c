@@ -19,7 +19,7 @@ struct prune {
     json_t *ratios;  /* volume id -> how full its pool is, 0..1 */
     char volume[VOLUME_NAME_MAX];
     bool dry_run, asked;
-    bool gone; /* only of volumes that have ended, and all of them that are safe elsewhere */
+    bool gone; /* only of volumes and jobs that have ended, and all of them that are safe elsewhere */
     int64_t since_ns;
     unsigned pending;
 };
@@ -30,9 +30,14 @@ static double ratio_of(const struct prune *p, const char *volume_id)
     return json_is_number(r) ? json_number_value(r) : -1;
 }
 
-static bool is_meant(const struct prune *p, const struct native_row *n)
+/* Of a volume. */
+static bool is_meant(const struct prune *p, const struct native_row *const *rows, size_t count)
 {
-    if (p->gone && !volume_ended_why(p->engine->records, p->engine->cfg, n->volume_id))
+    const struct native_row *n = rows[0];
+    bool ended = !p->gone || volume_ended_why(p->engine->records, p->engine->cfg, n->volume_id);
+    for (size_t i = 0; i < count && !ended; i++)
+        ended = native_job_ended(p->engine->records, p->engine->cfg, rows[i]);
+    if (!ended)
         return false;
     return !p->volume[0] || !strcmp(p->volume, n->volume_id) || !strcmp(p->volume, n->volume->name);
 }
@@ -41,7 +46,7 @@ static void rules_of(const struct prune *p, const char *volume_id, const struct 
 {
     native_rules(r, policy, "", ratio_of(p, volume_id), false, decide_now(&p->engine->d));
     r->ended = volume_ended_why(p->engine->records, p->engine->cfg, volume_id);
-    r->prune_ended = p->gone && r->ended;
+    r->prune_ended = p->gone;
 }
 
 /* Of one volume: rows and what is known of them, the oldest first. */
@@ -50,11 +55,12 @@ static int list_volume(const struct native_row *const *rows, struct native_facts
     struct prune *p = arg;
     struct native_rules rules;
     struct native_verdict v;
-    if (!is_meant(p, rows[0]))
+    if (!is_meant(p, rows, n))
         return 0;
     CLEANUP(policy_unrefp)
     const struct policy *policy = native_policy(p->engine->records, p->engine->cfg, rows[0], false);
     rules_of(p, rows[0]->volume_id, policy, &rules);
+    natives_note_jobs(p->engine->records, p->engine->cfg, f, n);
     natives_plan(&rules, f, n, &v);
     for (size_t i = 0; i < n; i++)
         json_array_append_new(p->natives, answer_native_planned(rows[i], &f[i]));
@@ -64,8 +70,8 @@ static int list_volume(const struct native_row *const *rows, struct native_facts
 static int note_volume(const struct native_row *const *rows, struct native_facts *f, size_t n, void *arg)
 {
     struct prune *p = arg;
-    (void)f, (void)n;
-    if (is_meant(p, rows[0])) /* the oldest of each volume */
+    (void)f;
+    if (is_meant(p, rows, n)) /* the oldest of each volume */
         json_array_append_new(p->items, json_string(rows[0]->id));
     return 0;
 }

@@ -146,6 +146,35 @@ ask hold "$(natives_of "$WORK/xfs/told.img")" --quiet
 same "held: not pruned after any" "$(why)" "kept: held; also 1 of 3 retained"
 ask unhold "$(natives_of "$WORK/xfs/told.img")" --quiet
 
+# A job with a number of its own, which is renamed: nothing newer counts with what it has taken.
+mkdir "$WORK/xfs/n"
+image "$WORK/xfs/n/named.img" 2 7
+config_class named "$WORK/xfs/n" 'snapshots-to-retain = 2'
+named() { config_add named "[job \"$1\"]
+volumes = $WORK/xfs/n/named.img
+snapshots-to-retain = 1"; ask reload --wait --quiet; }
+whys() { askj native list | jq -r --arg v "$WORK/xfs/n/named.img" '.natives[] | select(.volume == $v).why'; }
+named night
+ask backup --job night --wait --quiet
+same "only newer ones of that job count" "$(whys)" "kept: 1 of 1 retained; pruned after 1 newer backup of job night"
+ask backup "$WORK/xfs/n/named.img" --wait --quiet
+until_true 10 has n/named 2
+same "as is done" "$(count n/named)" 2
+named nacht
+ask backup --job nacht --wait --quiet
+settle
+same "when it has another name nothing will prune them" "$(whys | sort)" \
+    "$(echo 'kept: 1 of 1 retained; job night no longer sets snapshots-to-retain for it: only '\
+'`native prune --gone` removes it
+kept: 1 of 1 retained; pruned after 1 newer backup of job nacht
+kept: 1 of 2 retained; pruned after 2 newer backups')"
+same "native prune leaves them" "$(ask native prune --dry-run | tail -n 1)" \
+    "0 of $(natives_of | wc -l) native snapshots would be removed"
+expect "which does" 0 '1 of [0-9]+ native snapshots will be removed' -- ask native prune --gone --yes
+check "the others stay" until_true 10 has n/named 2
+rm "$CONF/conf.d/named.ini"
+ask reload --wait --quiet
+
 # Deleting a backup takes its native snapshot and its snapshots in the repository along (CF-44).
 before=$(sf "$REPO" snapshot list --as "snapferry@testnode:$WORK/xfs/three.img" --json | result 'snapshots | length')
 check "delete" ask delete "${ids[4]}" --wait --quiet

@@ -209,7 +209,18 @@ static void a_jobs_own_number_counts_its_own(void **state)
     }
     struct native_rules r = rules(1); /* of the volume: of 2, 4 and 6 */
     assert_string_equal(plan(&r, f, 6), "--+-++");
-    assert_string_equal(f[2].why, "kept: 2 of 2 retained; pruned after 1 newer backup");
+    assert_string_equal(f[2].why, "kept: 2 of 2 retained; pruned after 1 newer backup of job weekly");
+    /* The job is gone, or has no number of its own: nothing newer takes their places. */
+    f[2].job_ended = f[4].job_ended = true;
+    assert_string_equal(plan(&r, f, 6), "--+-++");
+    assert_string_equal(f[2].why,
+                        "kept: 2 of 2 retained; job weekly no longer sets snapshots-to-retain for it: only `native "
+                        "prune --gone` removes it");
+    r.prune_ended = true;
+    assert_string_equal(plan(&r, f, 6), "+----+"); /* the first one is of a job that goes on */
+    assert_string_equal(f[2].why, "due for pruning: its backup B3 is complete in repository main, and job weekly no "
+                                  "longer sets snapshots-to-retain for it");
+    r.prune_ended = f[2].job_ended = f[4].job_ended = false;
     r.about_to_create = true;
     assert_string_equal(plan(&r, f, 6), "--+-+-");
     /* The weekly job's own next run, with a number that changed. */
