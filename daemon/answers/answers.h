@@ -43,6 +43,7 @@ struct answer_source {
 struct answer_repository {
     const char *name, *why, *hint;
     bool up, full, exposed;                   /* exposed: others can read its password file, as allowed */
+    bool read_only;                           /* its file system is mounted so */
     bool unscanned;                           /* what it has of this node may not be in the records yet */
     int64_t since_ns, free_bytes, size_bytes; /* sizes: -1 unknown */
     int64_t seen_ns;                          /* its state, last; 0: not yet */

@@ -327,6 +327,11 @@ static void put_storage(const struct answer_facts *f, const struct cfg_repositor
         jset_int(o, "size", s->size_bytes);
         jset_bool(o, "full", s->full);
     }
+    if (s->read_only) {
+        jset_bool(o, "read_only", true);
+        add_problem(problems, "error", "remount it for writing; what is there can be restored meanwhile",
+                    "repository \"%s\": its file system is mounted read-only, no backup into it can succeed", s->name);
+    }
     if (!s->full)
         return;
     full_hint(f, r, hint, sizeof hint);

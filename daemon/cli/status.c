@@ -247,7 +247,11 @@ static void show_repositories(FILE *f, const json_t *s)
     {
         const json_t *up = json_object_get(r, "up");
         const bool full = jbool(r, "full");
-        const char *state = json_is_false(up) ? "DOWN" : full ? "FULL" : json_is_true(up) ? "ok" : "not checked yet";
+        const char *state = json_is_false(up)       ? "DOWN"
+                            : jbool(r, "read_only") ? "READ-ONLY"
+                            : full                  ? "FULL"
+                            : json_is_true(up)      ? "ok"
+                                                    : "not checked yet";
         unsigned width = screen_width(), used = LABEL + 2;
         char more[4600] = "", room[100];
         size_t n = 0;
@@ -262,7 +266,11 @@ static void show_repositories(FILE *f, const json_t *s)
         used += text_width(name) + (unsigned)strlen(state) + (unsigned)n;
         print_label(f, i ? "" : "Repository");
         fprintf(f, "%s ", name);
-        print_tinted(f, json_is_false(up) || full ? TINT_BAD : json_is_true(up) ? TINT_GOOD : TINT_DIM, state);
+        print_tinted(f,
+                     json_is_false(up) || full || jbool(r, "read_only") ? TINT_BAD
+                     : json_is_true(up)                                 ? TINT_GOOD
+                                                                        : TINT_DIM,
+                     state);
         if (*jstr(r, "path") && width > used + 10)
             snprintf(more + n, sizeof more - n, ", %s", text_fit(text_name(jstr(r, "path")), width - used - 1));
         fputs(json_is_false(up) ? " " : "", f);

@@ -58,6 +58,7 @@ struct repo_health {
     char name[128];
     bool known, up, checking;
     bool exposed;                   /* others can read its password file, which its section allows */
+    bool read_only;                 /* its file system is mounted so */
     int64_t since_ns, checked_ns;   /* since: of the present state */
     int64_t seen_ns;                /* when that state was seen last: of a bucket, when it was opened last */
     int64_t free_bytes, size_bytes; /* of its file system; -1: not known */

@@ -114,6 +114,7 @@ static void repository_facts(const struct engine *g, const struct repo_health *f
                                                                               .up = h->up,
                                                                               .full = repository_full(h),
                                                                               .exposed = h->exposed,
+                                                                              .read_only = h->read_only,
                                                                               .unscanned = own_scan_is_due(g, h->name),
                                                                               .since_ns = h->since_ns,
                                                                               .seen_ns = h->seen_ns,

@@ -165,6 +165,7 @@ void repositories_clock_set(struct engine *g, int64_t by_ns)
         l->health->since_ns += l->health->since_ns ? by_ns : 0;
         l->health->checked_ns += l->health->checked_ns ? by_ns : 0;
         l->health->seen_ns += l->health->seen_ns ? by_ns : 0;
+        l->health->seen_ns += l->health->seen_ns ? by_ns : 0;
     }
 }
 
@@ -353,6 +354,7 @@ static void repository_seen(struct step_result *s, void *arg)
     h->free_bytes = up && s->out ? seen.free : -1;
     h->size_bytes = up && s->out ? seen.total : -1;
     h->exposed = up && s->out && seen.exposed;
+    h->read_only = up && s->out && seen.read_only;
     snprintf(l->stamp, sizeof l->stamp, "%s", up ? seen.stamp : "");
     if (!up) {
         snprintf(why, sizeof why, "%s%.480s", s->timed_out ? "no response: " : "", s->err.msg);

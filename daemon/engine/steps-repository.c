@@ -16,8 +16,8 @@ static void put_room(const char *path, json_t **out)
 {
     struct statvfs s;
     if (statvfs(path, &s) == 0)
-        *out = json_pack("{s:I,s:I}", "free", (json_int_t)(s.f_bavail * s.f_frsize), "total",
-                         (json_int_t)(s.f_blocks * s.f_frsize));
+        *out = json_pack("{s:I,s:I,s:b}", "free", (json_int_t)(s.f_bavail * s.f_frsize), "total",
+                         (json_int_t)(s.f_blocks * s.f_frsize), "read_only", (s.f_flag & ST_RDONLY) != 0);
 }
 
 /* How much room is left where the daemon's own files are: by a step, since a dead NFS server may hold it. */

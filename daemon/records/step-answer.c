@@ -154,5 +154,5 @@ struct room_found room_found_of(const json_t *answer)
 struct repository_found repository_found_of(const json_t *answer)
 {
     return (struct repository_found){jint(answer, "free"), jint(answer, "total"), jbool(answer, "exposed"),
-                                     jstr(answer, "stamp")};
+                                     jbool(answer, "read_only"), jstr(answer, "stamp")};
 }

@@ -133,7 +133,7 @@ struct room_found room_found_of(const json_t *answer);
 /* What a look at a repository's storage found. */
 struct repository_found {
     int64_t free, total; /* bytes */
-    bool exposed;
+    bool exposed, read_only;
     const char *stamp;
 };
 struct repository_found repository_found_of(const json_t *answer);

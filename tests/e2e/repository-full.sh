@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
 # A repository whose file system is full: status and its first line say so before a backup fails, the metrics have both
-# numbers of the alert, and it is over when there is room again.
+# numbers of the alert, and it is over when there is room again. One that is mounted read-only is told of, too.
 . "$(dirname "$0")/../daemon-lib.sh"
 . "$(dirname "$0")/../prometheus-lib.sh"
 need_root "a file system to be filled"
@@ -36,6 +36,18 @@ alerting() { [ "$(($(number repository_free_bytes) * 20))" -lt "$(number reposit
 check "size and room are what the alert asks for" until_true 40 alerting
 rm "$WORK/small/fill"
 check "there is room again" until_true 40 seen false
+same "the problem is gone" "$(texts)" ""
+
+# Mounted read-only, as after an error of its storage.
+read_only() { ask reload --wait --quiet && [ "$(askj status | jq -r '.repositories[0].read_only // false')" = "$1" ]; }
+mount -o remount,ro "$WORK/small"
+check "it is read-only" until_true 40 read_only true
+check "a problem of status" eval \
+    'texts | grep -qx "repository \"main\": its file system is mounted read-only, no backup into it can succeed"'
+check "in its table" eval 'ask status | grep -qE "^ *Repository +main READ-ONLY"'
+expect "--check fails" 3 . -- ask status --check
+mount -o remount,rw "$WORK/small"
+check "it can be written again" until_true 40 read_only false
 same "the problem is gone" "$(texts)" ""
 stops "the end"
 explain_failure
