@@ -484,6 +484,9 @@ static void print_verdicts(const struct options *o, const json_t *ended)
     printf("%s%lld of %lld snapshots %s\n", *last ? "\n" : "", (long long)jint(answer, "expired"),
            (long long)(jint(answer, "expired") + jint(answer, "kept")),
            o->dry_run ? "would be deleted; nothing was changed" : "deleted");
+    if (o->dry_run)
+        puts("By the policies in the repository: a keep-* that was changed in the configuration is put there by the\n"
+             "next backup of its volume, which then deletes what that does not keep.");
 }
 
 /* A dry run first, for the counts. */

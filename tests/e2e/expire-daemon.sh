@@ -31,6 +31,14 @@ check "the repository keeps two" until_true 10 two_left
 n=$(query | wc -l)
 why=$(sf "$REPO" snapshot expire --dry-run --explain --all)
 same "by the volume's own policy" "$(grep -c 'latest 2 (source), hourly 0 (source)' <<<"$why")" 1
+config_class images "$WORK/pool" "keep-latest = 1"
+ask reload --wait --quiet
+out=$(ask snapshot expire --dry-run --explain)
+check "a number that was changed counts from the next backup on" grep -q 'keeps: latest 2' <<<"$out"
+check "which is told" grep -q 'changed in the configuration is put there by the' <<<"$out"
+config_class images "$WORK/pool" "keep-latest = 2" "keep-hourly = 0" "keep-daily = 0" "keep-weekly = 0" \
+    "keep-monthly = 0" "keep-annual = 0"
+ask reload --wait --quiet
 same "and for a reason" "$(grep -cE 'kept     latest-[12]$' <<<"$why")" 2
 sleep 2.5
 same "no run while it is paused" "$(query | wc -l)" "$n"
