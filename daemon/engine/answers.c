@@ -137,6 +137,7 @@ enum facts_wanted { FACTS_OF_ROWS, FACTS_OF_JOBS, FACTS_OF_DAEMON, FACTS_ALL };
 /* Of rows: records, configuration, what is live; of jobs: their views as well; of the daemon: its state. */
 static void gather_facts(struct engine *g, enum facts_wanted wanted, struct answer_facts *f)
 {
+    clock_look(g);
     *f = (struct answer_facts){.records = g->records,
                                .cfg = g->cfg,
                                .now_ns = now_ns(),

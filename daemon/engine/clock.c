@@ -48,7 +48,6 @@ void clock_begin(struct engine *g)
 {
     const struct operation_filter live = {.live = true};
     uint64_t n = 0;
-    g->clock_ns = now_ns() - boot_ns();
     if (operation_count(g->records, &live, &n, NULL) == 0 && n)
         request_shift(g, 0);
 }
@@ -56,7 +55,7 @@ void clock_begin(struct engine *g)
 void clock_look(struct engine *g)
 {
     const int64_t clock_ns = now_ns() - boot_ns(), by_ns = clock_ns - g->clock_ns;
-    if (llabs(by_ns) < CLOCK_SET_NS)
+    if (llabs(by_ns) < CLOCK_SET_NS || g->stopping)
         return;
     g->clock_ns = clock_ns;
     g->started_ns += by_ns;

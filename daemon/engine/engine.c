@@ -309,6 +309,7 @@ int engine_new(struct engine **ret, sd_event *loop, const struct engine_paths *p
     g->cfg = cfg_ref(c);
     take_log_level(c);
     g->started_ns = g->reload_ns = now_ns();
+    g->clock_ns = g->started_ns - boot_ns();
     g->reload_ok = true;
     int rc = records_open(&g->records, p->state_dir, &g->news, e);
     if (rc < 0)

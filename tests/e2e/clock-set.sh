@@ -15,7 +15,7 @@ image "$V/c.img" 4 3
 clock() { echo "$1" >"$WORK/clock.new" && mv "$WORK/clock.new" "$WORK/clock"; }
 clock +0
 FAKED=(LD_PRELOAD="$FAKE" FAKETIME_TIMESTAMP_FILE="$WORK/clock" FAKETIME_NO_CACHE=1 FAKETIME_DONT_FAKE_MONOTONIC=1)
-daemon_setup 'sweep = 2s' 'slots = 3' 'per-device = 3' 'retry-first = 15s' 'retry-max = 15s' 'cancel-grace = 8s'
+daemon_setup 'sweep = 3s' 'slots = 3' 'per-device = 3' 'retry-first = 15s' 'retry-max = 15s' 'cancel-grace = 8s'
 config_class gold "$V" 'read-limit = 1M' 'snapshots-to-retain = 1'
 starts "the daemon starts" "${FAKED[@]}"
 C=$(submit "$V/c.img")
@@ -27,8 +27,10 @@ kill -KILL "$(mover_pid "$OB")"
 same "one waits for another attempt" "$(wait_state "$OB" Retrying 20)" Retrying
 ask cancel "$A" --quiet &
 wait_state "$O" Cancelling 10 >/dev/null
-clock -2d
 rm -f "$(stored_natives "$V" | grep "$(natives_of "$V/c.img")")"
+clock -2d
+expect "how long the daemon is up, at once" 0 'up [0-9.]+ (s|min)' -- env "${FAKED[@]}" "$SNAPFERRY" status \
+    --runtime-dir "$RUN" --state-dir "$STATE" --config-dir "$CONF"
 image "$V/new.img" 1 3
 if PATIENCE=2 wait_state "$O" Canceled 15 >/dev/null; then
     pass "a mover that does not obey is killed in time"
