@@ -313,10 +313,10 @@ void repositories_refresh(struct engine *g, bool force);
 /* Looks at those that cannot be used, if the last look was some seconds ago; asked: somebody has just asked for
  * something, who may have mended it: one second. */
 void repositories_look_again(struct engine *g, bool asked);
-/* Looks at those that were not looked at just now, and whether such a look, of less than `ns` ago, has not ended.
- */
-void repositories_look_now(struct engine *g);
-bool repositories_answer_within(const struct engine *g, int64_t ns);
+/* Looks at those whose last look began before that time (boot_ns()), unless it still runs. */
+void repositories_look_since(struct engine *g, int64_t since_ns);
+/* Whether each has been seen by a look that began since, or hangs for so long. */
+bool repositories_seen_since(const struct engine *g, int64_t since_ns, int64_t hangs_ns);
 /* A timer: who has asked for the status gets it, or waits on (status-asked.c). Who still waits gets the error. */
 int status_asked_due(sd_event_source *s, uint64_t usec, void *arg);
 void status_asked_stop(struct engine *g, const struct err *e);

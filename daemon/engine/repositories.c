@@ -17,15 +17,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHECK_S 30                       /* between looks at the storage of one that is available */
-#define CHECK_DOWN_S 10                  /* likewise, of one that is not: who has mended it is not to wait */
-#define CHECK_ASKED_S 1                  /* likewise, when somebody has just asked for something */
-#define STATUS_EACH_NS (200 * NS_PER_MS) /* likewise, when somebody asks how they are */
-#define OPEN_S 3600                      /* between openings of one that has not changed */
-#define OPEN_REMOTE_S 300                /* likewise, of a bucket: two requests */
-#define OPEN_REFUSED_S 20                /* likewise, while it cannot be used */
-#define REPOSITORY_ID_TEXT 129           /* a unique id in hexadecimal */
-#define TRIES 3 /* openings in a row that tell nothing of the repository: then that is its problem */
+#define CHECK_S 30             /* between looks at the storage of one that is available */
+#define CHECK_DOWN_S 10        /* likewise, of one that is not: who has mended it is not to wait */
+#define CHECK_ASKED_S 1        /* likewise, when somebody has just asked for something */
+#define OPEN_S 3600            /* between openings of one that has not changed */
+#define OPEN_REMOTE_S 300      /* likewise, of a bucket: two requests */
+#define OPEN_REFUSED_S 20      /* likewise, while it cannot be used */
+#define REPOSITORY_ID_TEXT 129 /* a unique id in hexadecimal */
+#define TRIES 3                /* openings in a row that tell nothing of the repository: then that is its problem */
 #define LOOK_PREFIX "look-"
 
 /* Its Unix time in seconds; labels repository and id (hexadecimal). Part of the records: exported as a metric, too. */
@@ -421,22 +420,25 @@ void repositories_look_again(struct engine *g, bool asked)
     }
 }
 
-void repositories_look_now(struct engine *g)
+void repositories_look_since(struct engine *g, int64_t since_ns)
 {
     const struct cfg_repository *r;
     for (unsigned i = 0; (r = cfg_repository_at(g->cfg, i)); i++) {
         struct repository_look *l = look_of(g, r->name);
-        if (l && !l->health->checking && look_due(l->health, 1) <= NS_PER_S - STATUS_EACH_NS)
+        if (l && !l->health->checking && l->began_ns < since_ns)
             look_at(l, r);
     }
 }
 
-bool repositories_answer_within(const struct engine *g, int64_t ns)
+bool repositories_seen_since(const struct engine *g, int64_t since_ns, int64_t hangs_ns)
 {
-    for (const struct repository_look *l = g->repository_looks; l; l = l->next)
-        if ((l->health->checking || l->mover[0]) && boot_ns() - l->began_ns < ns)
-            return true;
-    return false;
+    for (const struct repository_look *l = g->repository_looks; l; l = l->next) {
+        const bool runs = l->health->checking || l->mover[0];
+        if (cfg_repository(g->cfg, l->health->name) && (runs || l->began_ns < since_ns) &&
+            !(runs && boot_ns() - l->began_ns >= hangs_ns))
+            return false;
+    }
+    return true;
 }
 
 int64_t repositories_due_ns(const struct engine *g)

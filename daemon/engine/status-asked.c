@@ -17,41 +17,52 @@ struct status_asked {
     struct status_asked *next;
     engine_reply_fn *reply;
     void *arg;
-    int64_t until_ns; /* boot_ns() */
+    int64_t asked_ns; /* boot_ns() */
 };
 
+/* Those that have waited for long enough, or whose looks have ended. A look that began before somebody has asked tells
+ * nothing of now. */
 static void answer(struct engine *g)
 {
-    CLEANUP_JSON json_t *status = engine_status(g);
+    CLEANUP_JSON json_t *status = NULL;
     struct status_asked *list = g->status_asked;
     g->status_asked = NULL;
     while (list) {
         struct status_asked *a = list;
         list = a->next;
+        if (boot_ns() - a->asked_ns < WAIT_NS && !repositories_seen_since(g, a->asked_ns, WAIT_NS)) {
+            a->next = g->status_asked;
+            g->status_asked = a;
+            continue;
+        }
+        status = status ? status : engine_status(g);
         a->reply(status, NULL, a->arg);
         free(a);
     }
 }
 
-/* Until when the one that has waited longest may wait. */
-static int64_t latest(const struct engine *g)
+/* Looks for those that wait on, and until when the one that has waited longest may wait. */
+static int64_t look(struct engine *g)
 {
-    int64_t until = INT64_MAX;
-    for (const struct status_asked *a = g->status_asked; a; a = a->next)
-        until = a->until_ns < until ? a->until_ns : until;
+    int64_t newest = 0, until = INT64_MAX;
+    for (const struct status_asked *a = g->status_asked; a; a = a->next) {
+        newest = a->asked_ns > newest ? a->asked_ns : newest;
+        until = a->asked_ns + WAIT_NS < until ? a->asked_ns + WAIT_NS : until;
+    }
+    repositories_look_since(g, newest);
     return until;
 }
 
 int status_asked_due(sd_event_source *s, uint64_t usec, void *arg)
 {
     struct engine *g = arg;
-    const int64_t left = latest(g) - boot_ns();
     (void)usec;
-    if (g->status_asked && left > 0 && repositories_answer_within(g, WAIT_NS) &&
-        sd_event_source_set_time_relative(s, (uint64_t)(left / NS_PER_US)) >= 0 &&
-        sd_event_source_set_enabled(s, SD_EVENT_ONESHOT) >= 0)
-        return 0;
     answer(g);
+    if (!g->status_asked)
+        return 0;
+    const int64_t left = look(g) - boot_ns();
+    sd_event_source_set_time_relative(s, left > 0 ? (uint64_t)(left / NS_PER_US) : 0);
+    sd_event_source_set_enabled(s, SD_EVENT_ONESHOT);
     return 0;
 }
 
@@ -63,8 +74,7 @@ void engine_status_asked(struct engine *g, engine_reply_fn *reply, void *arg)
         reply(status, NULL, arg);
         return;
     }
-    repositories_look_now(g);
-    *a = (struct status_asked){g->status_asked, reply, arg, boot_ns() + WAIT_NS};
+    *a = (struct status_asked){g->status_asked, reply, arg, boot_ns()};
     g->status_asked = a;
     status_asked_due(g->status_due, 0, g);
 }

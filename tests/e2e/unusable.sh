@@ -73,10 +73,8 @@ same "as a whole" "$(sf "$REPO" snapshot list --json | result 'snapshots | lengt
 fine "all is well"
 
 # ---- gone ----
-sleep 0.5 # since it was seen
 mv "$REPO" "$REPO.away"
 check "whoever asks for the status learns it at once" grep -q 'main DOWN' <<<"$(ask status)"
-sleep 0.5
 mv "$REPO.away" "$REPO"
 check "and that it is back" grep -q 'main ok' <<<"$(ask status)"
 mv "$REPO" "$REPO.away"
