@@ -148,8 +148,9 @@ static int look(struct retry *r, struct decide *d, const char *id, const char *v
 json_t *retry_look(struct decide *d, const char *backup, const char *volume, struct err *e)
 {
     CLEANUP(retry_clear) struct retry r;
-    CLEANUP_JSON json_t *classes = json_object(), *aliases = json_array(), *list = json_array(), *v;
+    CLEANUP_JSON json_t *classes = json_object(), *aliases = json_array(), *list = json_array();
     const char *key;
+    json_t *v;
     if (look(&r, d, backup, volume, NULL, e) < 0)
         return NULL;
     for (unsigned i = 0; i < r.ids.n; i++) {
@@ -164,7 +165,6 @@ json_t *retry_look(struct decide *d, const char *backup, const char *volume, str
             json_object_set_new(classes, n->klass->name, class_desc_to_json(n->klass));
     }
     json_object_foreach(classes, key, v) json_array_append(list, v);
-    v = NULL;
     json_t *ret = json_pack("{s:O,s:O}", "classes", list, "aliases", aliases);
     if (!ret)
         err_nomem(e);

@@ -22,7 +22,8 @@ static void ask(const struct question *q)
     char why[RESTORE_WHY] = "";
     struct err e = ERR_INIT;
     operation_init(&op);
-    assert_int_equal(request_args_load(&req, json_object(), &e), 0);
+    CLEANUP_JSON json_t *nothing = json_object();
+    assert_int_equal(request_args_load(&req, nothing, &e), 0);
     CLEANUP_JSON json_t *volume = json_pack("{s:s}", "name", "/srv/vm/a.img");
     volume_desc_take(&op.volume, volume_desc_from_json(volume));
     str_set(&op.parent, "b1");
