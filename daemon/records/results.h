@@ -50,12 +50,11 @@ static inline const char *maintain_refusal_name(enum maintain_refusal r)
 
 /* Of maintenance. Bytes: -1 is not reported; those of a full run alone, but for `freed`. */
 struct mover_maintenance {
-    bool there;
+    bool there, full, dry_run;
     enum maintain_refusal refused;
     char *owner; /* of maintenance, "": nobody */
     char *hint;
     int64_t quick_s, full_s; /* intervals that the repository's parameters have, 0: disabled; -1: not reported */
-    bool full, dry_run;
     double seconds;
     int64_t freed, packs;     /* bytes in packs that were deleted; in all of them before */
     int64_t reclaimable;      /* nothing needs them, they are kept for now */

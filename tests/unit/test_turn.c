@@ -390,7 +390,7 @@ static void clients_come_first(void **state)
         unsigned answers = 0;
         engine_look_at_all(x->g); /* a turn is due before anybody asks */
         for (unsigned i = 0; i < 8; i++)
-            say(fds[i], "status");
+            say(fds[i], "backups");
         for (unsigned runs = 0; answers < 8 && runs < 1000; runs++) {
             sd_event_run(x->loop, 0);
             for (unsigned i = 0; i < 8; i++)
@@ -409,7 +409,7 @@ static void clients_come_first(void **state)
     for (const int64_t until = mono_ns() + 60 * NS_PER_S; got.n < wanted && mono_ns() < until;) {
         for (unsigned i = 0; i < 8; i++)
             if (!asked || heard(fds[i]))
-                say(fds[i], "status");
+                say(fds[i], "backups");
         asked++;
         sd_event_run(x->loop, 0);
     }

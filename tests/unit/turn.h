@@ -23,12 +23,12 @@ struct fixture {
     struct records *r;
 };
 
-/* Time of day as everything here sees it: no test waits for a minute. */
+/* Time as everything here sees it passing: no test waits for a minute. */
 static int64_t ahead_ns;
 int clock_gettime(clockid_t clock, struct timespec *t)
 {
     const int rc = (int)syscall(SYS_clock_gettime, clock, t);
-    if (rc == 0 && clock == CLOCK_REALTIME)
+    if (rc == 0 && (clock == CLOCK_REALTIME || clock == CLOCK_BOOTTIME))
         *t = ns_timespec(timespec_ns(*t) + ahead_ns);
     return rc;
 }
