@@ -69,6 +69,7 @@ static void close_it(struct fixture *x)
     char command[128];
     volumes_free(&x->g);
     decide_free(&x->g.d);
+    repositories_free(&x->g);
     facts_free(&x->g);
     rows_unwatch(x->g.records, x->g.overview);
     overview_free(x->g.overview);

@@ -524,6 +524,7 @@ static void what_zfs_says(void **state)
     assert_true(zfs_report_read(&r, NULL, &e) < 0 && e.cls == ERR_GENERIC);
     stand_in("exit 0");
     assert_true(zfs_report_read(&r, NULL, &e) == 0 && r.n == 0);
+    zfs_report_free(&r);
     /* udev has it open for a moment. */
     char script[600];
     snprintf(script, sizeof script, "[ -e %s/busy ] || { : >%s/busy; echo 'dataset is busy' >&2; exit 1; }; rm %s/busy",
