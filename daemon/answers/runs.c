@@ -260,8 +260,8 @@ static int add_member(const struct operation *op, void *arg)
     x->completed += op->state == OP_COMPLETED;
     x->failed += op->state == OP_FAILED;
     x->canceled += op->state == OP_CANCELED;
-    x->size += result_bytes(op->result.total);
-    x->fresh += result_bytes(op->result.incremental);
+    result_bytes_add(&x->size, op->result.total);
+    result_bytes_add(&x->fresh, op->result.incremental);
     if (json_array_size(x->volumes) < 1000)
         json_array_append_new(x->volumes, json_string(op->volume->name));
     const struct native_row *kept = native_kept(x->facts, op);

@@ -80,9 +80,9 @@ static int add_up(const struct operation *op, void *arg)
     t->degraded |= op->degraded;
     if (!op_state_terminal(op->state))
         return 0;
-    t->bytes.total += result_bytes(op->result.total);
-    t->bytes.incremental += result_bytes(op->result.incremental);
-    t->bytes.uploaded += result_bytes(op->result.uploaded);
+    result_bytes_add(&t->bytes.total, op->result.total);
+    result_bytes_add(&t->bytes.incremental, op->result.incremental);
+    result_bytes_add(&t->bytes.uploaded, op->result.uploaded);
     if (op->state == OP_COMPLETED)
         t->completed++;
     else if (op->state == OP_SKIPPED)

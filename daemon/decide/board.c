@@ -546,8 +546,8 @@ void board_ended_add(struct board_ended *sum, const struct operation *op)
     sum->completed += op->state == OP_COMPLETED;
     sum->failed += op->state == OP_FAILED;
     sum->canceled += op->state == OP_CANCELED;
-    sum->size += result_bytes(op->result.total);
-    sum->fresh += result_bytes(op->result.incremental);
+    result_bytes_add(&sum->size, op->result.total);
+    result_bytes_add(&sum->fresh, op->result.incremental);
     sum->total += size;
     /* What failed or was canceled has done what it has done. */
     sum->done += op->state == OP_COMPLETED || op->state == OP_SKIPPED ? size : p.done;

@@ -109,6 +109,12 @@ static inline int64_t result_bytes(int64_t n)
 {
     return n > 0 ? n : 0;
 }
+/* Adds it to a sum. It is the word of another process, and may be more than there can be. */
+static inline void result_bytes_add(int64_t *sum, int64_t n)
+{
+    if (__builtin_add_overflow(*sum, result_bytes(n), sum))
+        *sum = INT64_MAX;
+}
 /* Adds one to `failures`; fails for lack of memory. */
 int mover_result_add_failure(struct mover_result *r, const char *operation, const char *volume, const char *error);
 
