@@ -206,7 +206,12 @@ foretold() { # NAME FILE [true: until all is committed, and from a third on: the
             [.[] | ($end - .seconds) as $left | select(.etaSeconds == null or
                 ((.etaSeconds - $left) | fabs) > 0.2 * $left + (if $all then 4 else 1.5 end)) |
                 "at \(.doneBytes) bytes: \(.etaSeconds) s, left were \($left)"] | join("; ") end' "$2")
-    same "$1: the time left is right from a tenth on" "$bad" ""
+    # A sanitizer makes processors the limit, which others use as well.
+    if [ -n "${SNAPFERRY_SANITIZED:-}" ]; then
+        skip "$1: the time left is right from a tenth on" "no run is steady under a sanitizer"
+    else
+        same "$1: the time left is right from a tenth on" "$bad" ""
+    fi
 }
 random_file "$WORK/steady" $((42 << 20)) 11
 E=$WORK/eta
