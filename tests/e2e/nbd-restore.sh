@@ -104,7 +104,7 @@ fails() {
     nbd_stop "$K"
 }
 fails "a write is refused: no space" 18 "cannot write bytes .*No space left" error-pwrite=ENOSPC error-pwrite-rate=100%
-fails "a write fails" 17 "cannot write bytes .*Input/output error" error-pwrite=EIO error-pwrite-rate=30%
+fails "a write fails" 17 "cannot write bytes .*Input/output error" error-pwrite=EIO error-pwrite-rate=90%
 fails "zeroing fails" 17 "cannot zero bytes .*Input/output error" error-zero=EIO error-zero-rate=100%
 cat >"$WORK/lies.sh" <<END
 f=$WORK/t
