@@ -21,8 +21,24 @@ cleanup_commands=()
 
 # at_exit 'command': runs last in, first out.
 at_exit() { cleanup_commands=("$1" "${cleanup_commands[@]}"); }
+is_ours() { # PID: what this shell, or something of it, has started, or what names the working directory
+    local p=$1
+    ! grep -qaF "$WORK" "/proc/$p/cmdline" 2>/dev/null || return 0
+    while [ "${p:-0}" -gt 1 ]; do
+        [ "$p" != $$ ] || return 0
+        p=$(awk '/^PPid:/ {print $2}' "/proc/$p/status" 2>/dev/null)
+    done
+    return 1
+}
 leave() {
     local c
+    # At the end the number of a process that has long ended may be that of another test's.
+    kill() {
+        local a how=()
+        for a; do
+            if [[ $a == -* ]]; then how=("$a"); elif is_ours "$a"; then builtin kill "${how[@]}" "$a"; fi
+        done
+    }
     for c in "${cleanup_commands[@]}"; do eval "$c" >/dev/null 2>&1; done
     rm -rf "$WORK"
 }
