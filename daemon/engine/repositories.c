@@ -164,7 +164,6 @@ void repositories_clock_set(struct engine *g, int64_t by_ns)
         l->health->since_ns += l->health->since_ns ? by_ns : 0;
         l->health->checked_ns += l->health->checked_ns ? by_ns : 0;
         l->health->seen_ns += l->health->seen_ns ? by_ns : 0;
-        l->health->seen_ns += l->health->seen_ns ? by_ns : 0;
     }
 }
 
