@@ -38,7 +38,8 @@ B=$(submit "$WORK/xfs/a.img")
 check "a problem of status" until_true 40 eval \
     'problems | grep -q "^repository \"main\": password file $WORK/password is readable by others"'
 check "its hint" eval 'hints | grep -q "^chmod 600 $WORK/password"'
-check "a backup waits" until_true 40 eval '[[ $(ops "$B" | jq -r .state) =~ ^(Queued|Retrying)$ ]]'
+# One that has come further than its queue waits before its mover.
+check "a backup waits" until_true 40 eval '[[ $(ops "$B" | jq -r .state) =~ ^(Queued|Exposing|Retrying)$ ]]'
 chmod 600 "$WORK/password"
 same "after chmod it goes on" "$(wait_state "$B" Completed 90)" Completed
 chmod 644 "$WORK/password"
