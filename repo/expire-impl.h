@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* expire-impl.h - what the files of expire*.c share: the snapshots of a repository in 80 bytes each */
+/* expire-impl.h - what the files of expire*.c share: the snapshots of a repository in about 130 bytes each */
 #ifndef SNAPFERRY_REPO_EXPIRE_IMPL_H
 #define SNAPFERRY_REPO_EXPIRE_IMPL_H
 
@@ -18,6 +18,7 @@ struct seen_snapshot {
     uint8_t id[16];
     const struct seen_source *source; /* the same pointer for the same source */
     int64_t modified_ns, start_ns, end_ns, size;
+    char *operation; /* that made it, by its tag; NULL: it has none */
     bool incomplete, pinned;
     bool goes; /* decided */
 };

@@ -66,6 +66,8 @@ static void source_free(void *arg)
 void seen_fini(struct seen *all)
 {
     tdestroy(all->sources, source_free);
+    for (size_t i = 0; i < all->n; i++)
+        free(all->list[i].operation);
     free(all->list);
 }
 
@@ -107,7 +109,9 @@ int seen_add(struct seen *all, const struct snapshot *s)
     n->source = source;
     hex_decode(n->id, s->id, 32);
     all->n++;
-    return 0;
+    const char *operation = json_string_value(json_object_get(s->tags, "tag:operation"));
+    n->operation = operation ? strdup(operation) : NULL;
+    return operation && !n->operation ? -ENOMEM : 0;
 }
 
 /* Sources together, each newest first. */
@@ -335,6 +339,7 @@ static int source_judge(struct group *g, const struct expire_opts *o, expire_fn 
                                    .pinned = s->pinned,
                                    .reasons = (const char(*)[24])items[i].reasons,
                                    .n_reasons = items[i].n_reasons};
+        v.operation = s->operation ? s->operation : "";
         hex_encode(v.id, s->id, 16);
         snapshot_judge(&v, &items[i], !s->incomplete && !complete_seen, &g->keep);
         complete_seen |= !s->incomplete;

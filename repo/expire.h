@@ -64,6 +64,7 @@ struct expire_verdict {
     char id[33];
     const struct snapshot_source *source;
     const char *volume;                    /* what the newest of the source is tagged with; "" without such a tag */
+    const char *operation;                 /* what it is tagged with, likewise */
     const struct retention_policy *policy; /* in force for it */
     const struct retention_origin *origin;
     int64_t start_ns, end_ns, size;

@@ -43,7 +43,7 @@ static void put_native(const struct answer_facts *f, const struct operation *op,
     const struct native_row *n = native_kept(f, op);
     if (op->kind != KIND_BACKUP || !op_state_terminal(op->state))
         return;
-    jset_bool(o, "snapshotDataMoved", op->state == OP_COMPLETED && p->move_data && !op->gone_ns);
+    jset_bool(o, "snapshotDataMoved", op->state == OP_COMPLETED && p->move_data && !op->gone_ns && !op->lost);
     jset_bool(o, "preserveLocalSnapshot", !p->move_data || p->snapshots_to_retain > 0);
     if (n)
         jset_str(o, "retainedSnapshot", n->id);
@@ -201,6 +201,7 @@ struct members {
     unsigned most;                /* of these, and of operations without a slot */
     unsigned queued, idle;
     unsigned n, completed, failed, canceled;
+    unsigned left; /* of which something is left to restore */
     int64_t size, fresh;
     /* progress of the whole */
     int64_t total, done, at_ns;
@@ -251,6 +252,12 @@ static bool is_shown(struct members *x, const struct operation *op)
     return op->state == OP_EXPOSING || op->state == OP_STARTING || op->state == OP_RUNNING || x->idle++ < x->most;
 }
 
+/* A backup of which a repository, a mover plugin or the storage still has the data, as far as the records know. */
+static bool is_left(const struct answer_facts *f, const struct operation *op)
+{
+    return op->state == OP_COMPLETED && ((op->policy->move_data && !op->lost && !op->gone_ns) || native_kept(f, op));
+}
+
 static int add_member(const struct operation *op, void *arg)
 {
     struct members *x = arg;
@@ -260,6 +267,7 @@ static int add_member(const struct operation *op, void *arg)
     x->completed += op->state == OP_COMPLETED;
     x->failed += op->state == OP_FAILED;
     x->canceled += op->state == OP_CANCELED;
+    x->left += is_left(x->facts, op);
     result_bytes_add(&x->size, op->result.total);
     result_bytes_add(&x->fresh, op->result.incremental);
     if (json_array_size(x->volumes) < 1000)
@@ -305,6 +313,9 @@ static void add_ended_members(struct members *x, const struct backup *b, unsigne
     x->completed = (unsigned)b->counts.completed;
     x->failed = (unsigned)b->counts.failed;
     x->canceled = (unsigned)b->counts.canceled;
+    x->left = (unsigned)json_array_size(x->retained);
+    if (b->counts.completed > b->lost + b->gone)
+        x->left = (unsigned)(b->counts.completed - b->lost - b->gone);
     x->size = b->bytes.total;
     x->fresh = b->bytes.incremental;
 }
@@ -410,6 +421,14 @@ static void put_outcome(const struct answer_facts *f, const struct backup *b, js
     put_natives_seen(o, omitted, b);
 }
 
+static void put_lost(json_t *o, const struct backup *b)
+{
+    if (b->lost)
+        jset_int(o, "lost", b->lost);
+    put_ns(o, "lost_ns", b->lost_ns);
+    put_text(o, "lost_why", b->lost_why);
+}
+
 static json_t *backup_document(const struct answer_facts *f, const struct backup *b, enum members_shown shown,
                                json_t *omitted)
 {
@@ -458,6 +477,7 @@ static json_t *backup_document(const struct answer_facts *f, const struct backup
     put_ns(o, "started_ns", b->started_ns);
     put_ns(o, "ended_ns", b->completed_ns);
     put_gone(o, b);
+    put_lost(o, b);
     json_object_set_new(o, "volumes", x.volumes);
     if (json_array_size(x.retained))
         json_object_set(o, "retainedSnapshots", x.retained);
@@ -465,6 +485,8 @@ static json_t *backup_document(const struct answer_facts *f, const struct backup
     jset_int(o, "total", x.n);
     jset_int(o, "completed", x.completed);
     jset_int(o, "failed", x.failed);
+    if (b->kind == KIND_BACKUP && backup_state_terminal(b->state) && x.completed && !x.left)
+        jset_bool(o, "expired", true);
     if (x.canceled)
         jset_int(o, "canceled", x.canceled);
     jset_int(o, "size", x.size);

@@ -40,6 +40,17 @@ static void print_gone(const json_t *doc)
     fputs(tint_off(TINT_BAD), stdout);
 }
 
+/* What is no longer in the repository, as it may be; and whether anything is left to restore. */
+static void print_lost(const json_t *doc)
+{
+    char text[500];
+    const char *lost = lost_text(doc, text, sizeof text);
+    if (*lost)
+        print_line("Expired", "%s", lost);
+    else if (jbool(jobj(doc, "details"), "lost") && !jint(doc, "gone_ns"))
+        print_line("Expired", "its snapshot is no longer in the repository");
+}
+
 /* "Completed in 2.6 s", "Retrying", with the reason if there is one. */
 static void print_state(const json_t *doc)
 {
@@ -55,6 +66,7 @@ static void print_state(const json_t *doc)
     snprintf(text, sizeof text, "%s%.1400s", *why ? ": " : "", why);
     print_paragraph(stdout, text, LABEL_WIDTH + text_width(text_name(state)), LABEL_WIDTH);
     print_gone(doc);
+    print_lost(doc);
     if (jint(doc, "retry_ns") > 0)
         print_line("Next attempt", "%s (%s)", text_local_time(jint(doc, "retry_ns")), text_in(jint(doc, "retry_ns")));
     if (jint(doc, "position") > 0)

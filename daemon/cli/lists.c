@@ -75,6 +75,19 @@ static void gone_note(struct table *t, const json_t *s)
         table_note(t, TINT_BAD, gone_text(s, text, sizeof text));
 }
 
+/* A backup that ended well, and of which nothing is left. One that did not keeps its state, with a note. */
+static bool has_expired(const json_t *b)
+{
+    return jbool(b, "expired") && !jint(b, "gone_ns") && !strcmp(jstr(b, "state"), "Completed");
+}
+
+static void lost_note(struct table *t, const json_t *b)
+{
+    char text[500];
+    if (!has_expired(b))
+        table_note(t, TINT_DIM, lost_text(b, text, sizeof text));
+}
+
 int ask_operations(const struct options *o, struct err *e)
 {
     CLEANUP_JSON json_t *filter = filter_of(o), *answer = NULL;
@@ -135,7 +148,12 @@ int ask_backups(const struct options *o, struct err *e)
     json_array_foreach(jarr(answer, "backups"), i, b)
     {
         int64_t when = jint(b, "ended_ns") ? jint(b, "ended_ns") : jint(b, "created_ns");
-        table_cell(t, jint(b, "gone_ns") ? TINT_BAD : tint_of_state(jstr(b, "state")), "%s", jstr(b, "state"));
+        const bool expired = has_expired(b);
+        table_cell(t,
+                   jint(b, "gone_ns") ? TINT_BAD
+                   : expired          ? TINT_DIM
+                                      : tint_of_state(jstr(b, "state")),
+                   "%s", expired ? "Expired" : jstr(b, "state"));
         table_cell(t, TINT_NONE, "%s", jstr(b, "id"));
         if (jint(b, "total") > 0)
             table_cell(t, jint(b, "failed") ? TINT_BAD : TINT_NONE, "%lld/%lld", (long long)jint(b, "completed"),
@@ -148,6 +166,7 @@ int ask_backups(const struct options *o, struct err *e)
         table_cell(t, TINT_NONE, "%s", progress_text(b));
         reason_note(t, b);
         gone_note(t, b);
+        lost_note(t, b);
         if (*jstr(b, "node")) {
             char note[300];
             snprintf(note, sizeof note, "of node %.255s", jstr(b, "node"));

@@ -273,6 +273,24 @@ const char *gone_text(const json_t *doc, char *out, size_t cap)
     return out;
 }
 
+const char *lost_text(const json_t *doc, char *out, size_t cap)
+{
+    const long long lost = jint(doc, "lost"), completed = jint(doc, "completed");
+    const int64_t since = jint(doc, "lost_ns");
+    const char *left = jbool(doc, "expired") ? "; nothing of it is left" : "";
+    char some[80] = "";
+    if (jint(doc, "gone_ns") || (!lost && !*left))
+        return "";
+    if (completed > 1)
+        snprintf(some, sizeof some, "%lld of %lld volumes ", lost, completed);
+    if (lost)
+        snprintf(out, cap, "%sno longer in the repository since %s (%s): %s%s", some, text_local_time(since),
+                 text_ago(since), jstr(doc, "lost_why"), left);
+    else
+        snprintf(out, cap, "its native snapshots are no longer on the storage%s", left);
+    return out;
+}
+
 const char *result_size(const json_t *op)
 {
     return bytes_of(op, "totalBytes", "total");

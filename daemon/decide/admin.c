@@ -187,6 +187,7 @@ static void end(struct decide *d, struct operation *op)
     op->completed_ns = decide_now(d);
     if (op->kind == KIND_ADMIN && !op->policy->mover[0]) {
         natives_note_expired(d, op);
+        operations_note_expired(d, op);
         damaged_expired(d, op);
     }
     count_operation_ended(d, op, op->outcome);

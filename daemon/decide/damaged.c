@@ -76,9 +76,9 @@ static void found_absent(struct decide *d, struct operation *op, const char *why
 {
     if (op->lost)
         return;
-    op->lost = true;
     if (operation_is_last_good(d->records, op))
         operation_is_gone(d, op, why);
+    operation_is_lost(d, op, "a check did not find it");
     if (operation_write(d, op) == 0)
         volume_lost(d, op, "is no longer in");
 }
@@ -161,8 +161,7 @@ void damaged_verified(struct decide *d, const struct operation *verification)
 
 static void heal(struct decide *d, struct operation *op)
 {
-    operation_is_back(d, op);
-    op->lost = false;
+    operation_is_there(d, op);
     str_clear(&op->unverified);
     plan_log(d, LOG_LVL_INFO, "snapshot %s of %s is whole in repository \"%s\" again", op->result.snapshot,
              op->volume->name, op->policy->repository);
@@ -217,7 +216,7 @@ void damaged_expired(struct decide *d, const struct operation *expiry)
         if (operation_read(d, row.verification.affected.v[i], &op) < 0 || op.lost ||
             !json_object_get(removed, op.result.snapshot))
             continue;
-        op.lost = true;
+        operation_is_lost(d, &op, "it has expired");
         operation_write(d, &op);
     }
 }

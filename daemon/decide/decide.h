@@ -720,6 +720,8 @@ int natives_ask_again(struct decide *d, const char *volume_id, const char *repos
 /* Retention has removed these snapshots from the repository: native snapshots whose data was seen there may go without
  * them, once the number of those that are retained allows it, and the newest is seen in the repository. */
 void natives_note_expired(struct decide *d, const struct operation *expiry);
+/* Likewise of the operations that made them. */
+void operations_note_expired(struct decide *d, const struct operation *expiry);
 /* The answer that it waits for is of no use to it any more: a check that nobody waits for is canceled. */
 void natives_leave_check(struct decide *d, struct operation *op);
 /* What the repository answered about the snapshots behind native snapshots. */
@@ -814,6 +816,11 @@ void volume_is_disproved(struct decide *d, const struct operation *op);
  * the caller writes, and in its backup. What has ended stays as it ended (MS-62); what is shown of it says so. */
 void operation_is_gone(struct decide *d, struct operation *op, const char *why);
 void operation_is_back(struct decide *d, struct operation *op);
+/* Its snapshot is no longer in the repository, as retention wants it, or a client that deletes; or it is there after
+ * all, which is operation_is_back(), too. Likewise noted in the operation, which the caller writes, and in its backup.
+ */
+void operation_is_lost(struct decide *d, struct operation *op, const char *why);
+void operation_is_there(struct decide *d, struct operation *op);
 /* Sets and logs the error that follows from operation_disproved(). */
 void operation_disproved_error(struct decide *d, struct operation *op);
 /* Takes over what the recorder of backups has found of their snapshots. False: that goes on in the next turn. Else its

@@ -94,6 +94,32 @@ void operation_is_back(struct decide *d, struct operation *op)
     str_clear(&op->gone_why);
 }
 
+void operation_is_lost(struct decide *d, struct operation *op, const char *why)
+{
+    CLEANUP(backup_clear) struct backup b = ROW_INIT;
+    if (!op->lost && backup_read(d, op->parent, &b) == 0) {
+        b.lost++;
+        b.lost_ns = decide_now(d);
+        str_set(&b.lost_why, why);
+        backup_write(d, &b);
+    }
+    op->lost = true;
+}
+
+void operation_is_there(struct decide *d, struct operation *op)
+{
+    CLEANUP(backup_clear) struct backup b = ROW_INIT;
+    if (op->lost && backup_read(d, op->parent, &b) == 0 && b.lost > 0) {
+        if (--b.lost == 0) {
+            b.lost_ns = 0;
+            str_clear(&b.lost_why);
+        }
+        backup_write(d, &b);
+    }
+    op->lost = false;
+    operation_is_back(d, op);
+}
+
 void operation_disproved_error(struct decide *d, struct operation *op)
 {
     struct err e = ERR_INIT;
@@ -231,6 +257,29 @@ void natives_note_expired(struct decide *d, const struct operation *expiry)
     struct expiring x = {.d = d, .expiry = expiry, .snapshots = removed};
     if (removed && native_row_each(d->records, NULL, note_expired, &x, &e) < 0)
         plan_fail(d, &e);
+}
+
+#define EXPIRED_MAX 2000 /* as many as a mover names; what names more is none of ours, and the turn is to end */
+
+/* Its word is taken for what is shown of a backup, never for the newest good one of a volume: that does not expire. */
+void operations_note_expired(struct decide *d, const struct operation *expiry)
+{
+    const char *snapshot;
+    json_t *made_by;
+    unsigned n = 0;
+    CLEANUP_JSON json_t *removed = mover_result_expired(&expiry->result);
+    json_object_foreach(removed, snapshot, made_by)
+    {
+        if (n++ == EXPIRED_MAX)
+            break;
+        CLEANUP(operation_clear) struct operation op = ROW_INIT;
+        if (operation_read(d, json_string_value(made_by), &op) < 0 || op.lost || op.kind != KIND_BACKUP ||
+            op.state != OP_COMPLETED || strcmp(op.result.snapshot, snapshot) != 0 ||
+            strcmp(op.policy->repository, expiry->policy->repository) != 0 || operation_is_last_good(d->records, &op))
+            continue;
+        operation_is_lost(d, &op, "it has expired");
+        operation_write(d, &op);
+    }
 }
 
 /* ---- in parts: how far one has come is known in memory, and its row is written once, at the end ---- */

@@ -202,8 +202,6 @@ static void note_failure(struct operation *op, struct decide *d, const struct op
 static void gone(struct decide *d, struct operation *of, const char *why)
 {
     struct err e = ERR_INIT;
-    of->lost = true;
-    operation_is_gone(d, of, why);
     if (operation_write(d, of) == 0 && volume_backup_lost(d, of->volume_id, of->parent, why, &e) < 0)
         plan_log(d, LOG_LVL_WARNING, "%s: %s", of->id, e.msg);
 }
@@ -221,14 +219,18 @@ static void apply_answer(struct decide *d, struct operation *op, const struct wo
     if (verify && e->cls == ERR_NOT_FOUND) {
         result->missing++;
         note_failure(op, d, &of, e);
+        operation_is_gone(d, &of, "is missing in its mover plugin");
+        operation_is_lost(d, &of, "its mover plugin does not have it");
         gone(d, &of, "is missing in its mover plugin");
     } else if (e->cls) {
         ++*(verify && e->cls == ERR_DAMAGE ? &result->damaged : &result->failed);
         note_failure(op, d, &of, e);
     } else {
         result->done++;
-        if (removed)
+        if (removed) {
+            operation_is_lost(d, &of, "it has expired");
             gone(d, &of, "was deleted by retention");
+        }
     }
 }
 

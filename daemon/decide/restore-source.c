@@ -45,8 +45,11 @@ enum restore_from restore_source(const struct operation *of, const struct reques
         err_hint(e, "`snapferry backups` shows which backups of it are Completed");
         return FROM_NONE;
     }
+    /* It is looked for all the same: what has expired is the word of the mover that removed it. */
+    const char *expired = of->lost ? "; its snapshot is no longer in the repository, as far as is known" : "";
     if (!only || want_repository)
-        return from(FROM_REPOSITORY, why, want_repository ? "--from repository was given" : native->why);
-    snprintf(why, RESTORE_WHY, "%s is done with the repository's contents", only);
+        snprintf(why, RESTORE_WHY, "%.500s%s", want_repository ? "--from repository was given" : native->why, expired);
+    else
+        snprintf(why, RESTORE_WHY, "%s is done with the repository's contents%s", only, expired);
     return FROM_REPOSITORY;
 }

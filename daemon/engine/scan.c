@@ -190,12 +190,13 @@ static int look_missing(const struct operation *row, void *arg)
     const bool lost = was_not_found(row, m), gone = lost && is_newest(m, row);
     if (!was_scanned_for(m, row) || (lost == row->lost && (!gone || row->gone_ns)) || operation_copy(&op, row) < 0)
         return 0;
-    op.lost = lost;
     snprintf(why, sizeof why, "is no longer in repository \"%s\"", m->repository);
     if (gone)
         operation_is_gone(&m->engine->d, &op, "a scan of the repository did not find its snapshot");
-    else if (!lost)
-        operation_is_back(&m->engine->d, &op);
+    if (lost)
+        operation_is_lost(&m->engine->d, &op, "a scan of the repository did not find it");
+    else
+        operation_is_there(&m->engine->d, &op);
     if (operation_save(m->engine->records, &op, &e) < 0) {
         log_warning("%s: %s", op.id, e.msg);
         return 0;

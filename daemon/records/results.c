@@ -258,8 +258,7 @@ json_t *mover_result_expired(const struct mover_result *r)
         {
             if (!set)
                 set = json_object();
-            if (json_is_string(id))
-                json_object_set_new(set, json_string_value(id), json_true());
+            jset_str(set, json_is_string(id) ? json_string_value(id) : jstr(id, "snapshot"), jstr(id, "operation"));
         }
     }
     return set;

@@ -144,7 +144,8 @@ enum checked mover_result_checked_number(const struct mover_result *r, int64_t n
 /* The snapshots that a verification has found damaged, each with what is wrong with one of its pieces: an object of the
  * caller's; NULL: none. Their sources become members of `sources`. */
 json_t *mover_result_damaged(const struct mover_result *r, json_t *sources);
-/* The snapshots that its steps have expired ("removed"), as members of an object of the caller's; NULL: none. */
+/* The snapshots that its steps have expired ("removed"), as members of an object of the caller's, each with the
+ * operation that made it, as it is tagged ("": without a tag); NULL: none. */
 json_t *mover_result_expired(const struct mover_result *r);
 
 /* ---- the rest of a mover's result: counted when it ends, and then only passed on ---- */

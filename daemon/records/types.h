@@ -575,7 +575,10 @@ struct backup {
     int64_t gone;         /* of how many volumes the repository does not have what was backed up (gone_ns of each), */
     int64_t gone_ns;      /* since when that is known, */
     char *gone_why;       /* and why, of the first one */
-    bool looked;          /* its native snapshots were looked at again (AO-38) */
+    int64_t lost;    /* of how many volumes the snapshot is no longer in the repository, expired or deleted there, */
+    int64_t lost_ns; /* when that was known, */
+    char *lost_why;  /* and why, of the last one */
+    bool looked;     /* its native snapshots were looked at again (AO-38) */
     struct list_of_structs natives_seen; /* of struct native_seen: what was found */
     json_t *recorders;                   /* repository -> operation that writes its record there */
     char *node;                          /* whose it is, if it is another node's: nothing of it is changed here */

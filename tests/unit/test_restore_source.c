@@ -9,7 +9,7 @@
 #define GONE "native snapshot a1 is not there any more"
 
 struct question {
-    bool usable, in_repository, stored, part;
+    bool usable, in_repository, stored, part, lost;
     enum restore_from asked, answer;
     const char *why; /* in the reason, or in the refusal */
 };
@@ -32,6 +32,7 @@ static void ask(const struct question *q)
         str_set(&op.result.snapshot, "s1");
     if (q->stored)
         json_take(&op.result.stored, json_pack("{s:s}", "plugin", "tape"));
+    op.lost = q->lost;
     req.from = q->asked;
     req.verify = q->part;
     const enum restore_from from = restore_source(&op, &req, &native, why, &e);
@@ -52,6 +53,10 @@ static void what_is_read(void **state)
         {true, true, .part = true, .answer = FROM_REPOSITORY, .why = "--verify is done with the repository's contents"},
         {false, true, .answer = FROM_REPOSITORY, .why = GONE},
         {false, true, .asked = FROM_REPOSITORY, .answer = FROM_REPOSITORY, .why = "--from repository was given"},
+        /* what has expired is looked for, and that it has is said */
+        {false, true, .lost = true, .answer = FROM_REPOSITORY, .why = GONE "; its snapshot is no longer in the"},
+        {false, true, .lost = true, .part = true, .answer = FROM_REPOSITORY, .why = "contents; its snapshot is no lo"},
+        {true, true, .lost = true, .answer = FROM_NATIVE, .why = "exists and is healthy"},
         /* nothing takes the place of what was asked for */
         {false, true, .asked = FROM_NATIVE, .why = "cannot be restored from its native snapshot: " GONE},
         {true, false, .asked = FROM_REPOSITORY, .why = "/srv/vm/a.img of backup b1 was Failed"},

@@ -224,7 +224,7 @@ struct verdicts {
     struct run_context *run;
     json_t *list;
     json_int_t omitted;
-    json_t *removed; /* ids of what expires; NULL: nothing does, it is a dry run */
+    json_t *removed; /* what expires; NULL: nothing does, it is a dry run */
 };
 
 static int note_verdict(const struct expire_verdict *v, void *arg)
@@ -234,7 +234,9 @@ static int note_verdict(const struct expire_verdict *v, void *arg)
     if (atomic_load(&x->run->cancel->requested))
         return -ECANCELED;
     if (x->removed && !v->keep && json_array_size(x->removed) < REMOVED_MAX)
-        list_add(x->run, x->removed, json_string(v->id));
+        list_add(x->run, x->removed,
+                 v->operation[0] ? json_pack("{s:s,s:s}", "snapshot", v->id, "operation", v->operation)
+                                 : json_string(v->id));
     if (!x->list)
         return 0;
     json_t *reasons = json_array();
