@@ -86,6 +86,8 @@ static int note_volume(struct seen_source *n, const struct snapshot *s)
     return 0;
 }
 
+#define OPERATION_MAX 500 /* bytes of a tag: what is longer was not written by a daemon */
+
 int seen_add(struct seen *all, const struct snapshot *s)
 {
     if (all->n == all->cap) {
@@ -109,9 +111,11 @@ int seen_add(struct seen *all, const struct snapshot *s)
     n->source = source;
     hex_decode(n->id, s->id, 32);
     all->n++;
-    const char *operation = json_string_value(json_object_get(s->tags, "tag:operation"));
-    n->operation = operation ? strdup(operation) : NULL;
-    return operation && !n->operation ? -ENOMEM : 0;
+    const json_t *operation = json_object_get(s->tags, "tag:operation");
+    if (!json_is_string(operation) || json_string_length(operation) > OPERATION_MAX)
+        return 0;
+    n->operation = strdup(json_string_value(operation));
+    return n->operation ? 0 : -ENOMEM;
 }
 
 /* Sources together, each newest first. */

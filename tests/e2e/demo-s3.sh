@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # make demo-s3 with small volumes and the S3 service of the project's own, whose requests cost little (CF-53): it ends
 # with its verdict and leaves nothing behind, also where it fails or is ended in the middle.
+. "$(dirname "$0")/../own-mounts.sh"
 . "$(dirname "$0")/../daemon-lib.sh"
 need_root "the demo of object storage"
 if ! ls /usr/lib/*/faketime/libfaketime.so.1 >/dev/null 2>&1; then

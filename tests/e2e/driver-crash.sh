@@ -4,9 +4,7 @@
 # by list and exposures, the same call again completes it, removing leaves nothing. (RS-20, RS-21, PVC-21, CF-27)
 # Its mounts are its own: a copy of one in another test's namespace would keep the file system in use after the unmount,
 # and the disk that is mounted instead has the same UUID.
-if [ -z "${OWN_MOUNTS-}" ] && unshare -m true 2>/dev/null; then
-    OWN_MOUNTS=1 exec unshare -m --propagation private "$0" "$@"
-fi
+. "$(dirname "$0")/../own-mounts.sh"
 . "$(dirname "$0")/../lib.sh"
 is_root || { skip "crashes of drivers" "needs root for mounts"; finish; }
 uuid() { cat /proc/sys/kernel/random/uuid; }

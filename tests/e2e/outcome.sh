@@ -3,6 +3,7 @@
 # The outcome of a backup is kept in its repository (AO-16 to AO-18, AO-38, CF-49, RS-25): after the loss of the node's
 # records scan has it back with the volumes that failed or were skipped and why, a backup that was interrupted is said
 # to be, one of an earlier version has no outcome; another node lists and restores it; forged records do no harm.
+. "$(dirname "$0")/../own-mounts.sh"
 . "$(dirname "$0")/../daemon-lib.sh"
 need_root "outcomes of backups in the repository"
 : "${TOOLS:=$BUILD/tests/tools}"

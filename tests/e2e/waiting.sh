@@ -3,9 +3,7 @@
 # Who waits is told for what and how long: a backup into a repository that is away, each queued operation with its place
 # (AO-47), also the first one; what another attempt cannot change is not tried again.
 # Its mounts are its own: a mover of another test, in a namespace of its own, would hold a copy of them.
-if [ -z "${OWN_MOUNTS-}" ] && unshare -m true 2>/dev/null; then
-    OWN_MOUNTS=1 exec unshare -m --propagation private "$0" "$@"
-fi
+. "$(dirname "$0")/../own-mounts.sh"
 . "$(dirname "$0")/../daemon-lib.sh"
 need_root "a daemon with volumes"
 fs_make xfs xfs 320 || exit 1
