@@ -311,11 +311,11 @@ static bool is_small(const struct records *r)
 /* Whether tables and columns have their names: damage may lie there, too. */
 static int check_names(struct records *r, struct found *f, struct err *e)
 {
-    static const char *const others[] = {"SELECT key,value FROM meta LIMIT 0",
-                                         "SELECT id,owner,kind,name,doc,created_ns FROM intents LIMIT 0",
-                                         "SELECT name,labels,value FROM counters LIMIT 0",
-                                         ("SELECT n,kind,seq,id,parent,volume,state,doc,reason,at_ns FROM set_aside "
-                                          "LIMIT 0")};
+    static const char *const others[] = {
+        "SELECT key,value FROM meta LIMIT 0", "SELECT id,owner,kind,name,doc,created_ns FROM intents LIMIT 0",
+        "SELECT n,name,labels FROM counter_names LIMIT 0", "SELECT page,numbers FROM counter_values LIMIT 0",
+        ("SELECT n,kind,seq,id,parent,volume,state,doc,reason,at_ns FROM set_aside "
+         "LIMIT 0")};
     char sql[200], text[8];
     for (unsigned i = 0; !f->damaged && i < ROW_KINDS + sizeof others / sizeof *others; i++) {
         if (i < ROW_KINDS)

@@ -130,9 +130,9 @@ static int load_kind(struct records *r, enum row_kind k, struct bad **bad, struc
     const char *t = row_types[k].table;
     bool all = row_types[k].terminal == INT_MAX;
     sqlite3_stmt *st = NULL;
-    char sql[400];
+    char sql[500];
     snprintf(sql, sizeof sql, "SELECT " ROW_COLUMNS " FROM %s%s%s%s ORDER BY seq", t, all ? "" : " INDEXED BY ",
-             all ? "" : t, all ? "" : "_live WHERE state NOT IN " RECORDS_TERMINAL_SQL);
+             all ? "" : t, all ? "" : "_unfinished WHERE " RECORDS_LIVE_SQL("state"));
     int rc = sqlite3_prepare_v2(r->writer.db, sql, -1, &st, NULL), fail = 0;
     while (rc == SQLITE_OK && fail >= 0 && (rc = sqlite3_step(st)) == SQLITE_ROW) {
         const char *why;

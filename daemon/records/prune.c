@@ -29,16 +29,18 @@
 static const char old_backups[] =
     "SELECT b.seq FROM (SELECT seq,id,state,updated_ns FROM backups WHERE seq > ?3 ORDER BY seq LIMIT " WINDOW_TEXT
     ") b"
-    " WHERE b.state IN " RECORDS_TERMINAL_SQL " AND b.updated_ns < ?1 AND b.seq < ?2"
-    " AND NOT EXISTS (SELECT 1 FROM operations o WHERE o.parent = b.id AND (o.state NOT IN " RECORDS_TERMINAL_SQL
-    "   OR EXISTS (SELECT 1 FROM intents i WHERE i.owner = o.id) OR " PLUGIN_STORES "))"
-    " AND NOT EXISTS (SELECT 1 FROM natives n WHERE n.parent = b.id)"
-    " AND NOT EXISTS (SELECT 1 FROM intents i WHERE i.owner = b.id)";
+    " WHERE " RECORDS_ENDED_SQL(
+        "b.state") " AND b.updated_ns < ?1 AND b.seq < ?2"
+                   " AND NOT EXISTS (SELECT 1 FROM operations o WHERE o.parent = b.id AND (" RECORDS_LIVE_SQL(
+                       "o.state") "   OR EXISTS (SELECT 1 FROM intents i WHERE i.owner = o.id) OR " PLUGIN_STORES "))"
+                                  " AND NOT EXISTS (SELECT 1 FROM natives n WHERE n.parent = b.id)"
+                                  " AND NOT EXISTS (SELECT 1 FROM intents i WHERE i.owner = b.id)";
 static const char old_operations[] =
     "SELECT o.seq FROM (SELECT seq,id,parent,state,updated_ns,doc FROM operations WHERE seq > ?3 ORDER BY seq "
-    "LIMIT " WINDOW_TEXT ") o WHERE o.state IN " RECORDS_TERMINAL_SQL " AND o.updated_ns < ?1 AND o.seq < ?2"
-    " AND NOT EXISTS (SELECT 1 FROM backups b WHERE b.id = o.parent)"
-    " AND NOT EXISTS (SELECT 1 FROM intents i WHERE i.owner = o.id) AND NOT (" PLUGIN_STORES ")";
+    "LIMIT " WINDOW_TEXT ") o WHERE " RECORDS_ENDED_SQL(
+        "o.state") " AND o.updated_ns < ?1 AND o.seq < ?2"
+                   " AND NOT EXISTS (SELECT 1 FROM backups b WHERE b.id = o.parent)"
+                   " AND NOT EXISTS (SELECT 1 FROM intents i WHERE i.owner = o.id) AND NOT (" PLUGIN_STORES ")";
 /* The last row of the window after ?3 if any of it is old enough; else nothing that follows is, since rows are changed
  * roughly in the order in which they were made. */
 static const char last_of_backups[] =

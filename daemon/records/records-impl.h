@@ -32,7 +32,13 @@
 #define RECORDS_CHECK_MAX                                                                                              \
     (32 << 20) /* bytes of a database that is checked before it is used; a larger one is, later                        \
                 */
-#define RECORDS_TERMINAL_SQL "('Completed','PartiallyFailed','Failed','Canceled','Skipped')"
+/* Whether a row is finished. Compared one by one: for a list in IN SQLite makes a table whenever it writes a row. */
+#define RECORDS_ENDED_SQL(state)                                                                                       \
+    "(" state "='Completed' OR " state "='PartiallyFailed' OR " state "='Failed' OR " state "='Canceled' OR " state    \
+    "='Skipped')"
+#define RECORDS_LIVE_SQL(state)                                                                                        \
+    "(" state "<>'Completed' AND " state "<>'PartiallyFailed' AND " state "<>'Failed' AND " state                      \
+    "<>'Canceled' AND " state "<>'Skipped')"
 
 /* One step of the schema; they run in order of `from`. */
 struct records_migration {
@@ -68,8 +74,9 @@ enum one_stmt {
     OS_INTENT_ADD,
     OS_INTENT_UPDATE,
     OS_INTENT_RESOLVE,
-    OS_COUNTER_SET,
+    OS_COUNTER_NAME,
     OS_COUNTER_DELETE,
+    OS_COUNTER_VALUES,
     OS_ASIDE_TRIM,
     OS_N
 };
@@ -89,12 +96,17 @@ struct connection {
     sqlite3_stmt *kind_stmts[ROW_KINDS][KS_N], *stmts[OS_N], *lists[ROW_KINDS][LIST_SHAPES];
 };
 
+#define COUNTERS_OF_PAGE 32 /* values in one row: those that are counted together are made together */
+#define COUNTER_WIDTH 25    /* characters of each, with spaces behind it */
+
 struct counter {
     char *name;
     char *labels;       /* canonical JSON text */
+    uint64_t n;         /* its number on disk: page and place */
     double value, undo; /* undo: what it was before the hold */
     bool dirty, held, gone;
     bool kept;                         /* it is, or is about to be, on disk */
+    bool named;                        /* its name is on disk */
     bool in_doubt, undo_in_doubt;      /* value, undo: a commit under way may take something off again */
     const struct histogram *histogram; /* whose bucket it is, NULL: of none */
     size_t bucket;
@@ -133,11 +145,16 @@ struct counters_before {
 struct counted {
     struct counter *counter;
     double value, undo;
-    bool gone, held;
+    bool gone, held, named;
+};
+struct counter_page {
+    uint64_t page;
+    double values[COUNTERS_OF_PAGE];
 };
 struct counted_list {
     struct counted *v;
-    size_t n;
+    struct counter_page *pages; /* that have one of them, with all their values */
+    size_t n, n_pages;
 };
 
 /* Old rows go, a part at a time. */
@@ -210,7 +227,7 @@ struct records {
     bool ended; /* a commit, or a part of pruning, that was started has ended, and its result was not taken */
     int ended_rc;
     struct err ended_err;
-    struct counter **counters;
+    struct counter **counters; /* by their numbers */
     size_t counter_n, counter_cap;
     void *counter_tree;   /* tsearch(3) over the same */
     void *histogram_tree; /* of struct histogram */

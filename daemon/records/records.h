@@ -20,7 +20,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define RECORDS_SCHEMA 1
+#define RECORDS_SCHEMA 2
 
 struct records;
 

@@ -19,15 +19,41 @@
 #include <stdio.h>
 #include <string.h>
 
-const struct records_schema records_schema_shipped = {.version = RECORDS_SCHEMA};
+#define TEXT_OF(x) #x
+#define DIGITS(x) TEXT_OF(x)
+#define PAGE_SQL DIGITS(COUNTERS_OF_PAGE)
+#define WIDTH_SQL DIGITS(COUNTER_WIDTH)
+
+/* The view is for people. */
+#define COUNTERS_SQL                                                                                                   \
+    "CREATE TABLE counter_names(n INTEGER PRIMARY KEY, name TEXT NOT NULL, labels TEXT NOT NULL) STRICT;"              \
+    "CREATE TABLE counter_values(page INTEGER PRIMARY KEY, numbers TEXT NOT NULL) STRICT;"                             \
+    "CREATE VIEW counters(name, labels, value) AS SELECT name, labels,"                                                \
+    " CAST(substr(numbers, " WIDTH_SQL " * (n % " PAGE_SQL ") + 1, " WIDTH_SQL ") AS REAL)"                            \
+    " FROM counter_names JOIN counter_values ON page = n / " PAGE_SQL ";"
+
+#define NO_INDEX(table) "DROP INDEX IF EXISTS " table "_live;DROP INDEX IF EXISTS " table "_ended;"
+#define UNFINISHED(table) "CREATE INDEX " table "_unfinished ON " table "(seq) WHERE " RECORDS_LIVE_SQL("state") ";"
+
+/* Until schema 2 each counter was a row that was written whenever it changed, up to ninety of them for an operation;
+ * and the indexes of finished and unfinished rows were slow to write. */
+static const char to_schema_2[] =
+    "ALTER TABLE counters RENAME TO counters_1;" COUNTERS_SQL
+    "INSERT INTO counter_names SELECT row_number() OVER (ORDER BY name, labels) - 1, name, labels FROM counters_1;"
+    "INSERT INTO counter_values SELECT page, group_concat(value, '') FROM"
+    " (SELECT n / " PAGE_SQL " AS page, printf('%-!" WIDTH_SQL ".17g', value) AS value FROM counter_names"
+    "  JOIN counters_1 USING (name, labels) ORDER BY n) GROUP BY page;"
+    "DROP TABLE counters_1;" NO_INDEX("backups") NO_INDEX("operations") NO_INDEX("natives") NO_INDEX("volumes")
+        NO_INDEX("jobs") UNFINISHED("backups") UNFINISHED("operations");
+
+static const struct records_migration shipped[] = {{1, to_schema_2}};
+const struct records_schema records_schema_shipped = {RECORDS_SCHEMA, shipped, sizeof shipped / sizeof *shipped};
 
 static const char other_tables[] =
     "CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;"
     "CREATE TABLE intents(id INTEGER PRIMARY KEY, owner TEXT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL,"
     " doc TEXT NOT NULL, created_ns INTEGER NOT NULL) STRICT;"
-    "CREATE INDEX intents_owner ON intents(owner);"
-    "CREATE TABLE counters(name TEXT NOT NULL, labels TEXT NOT NULL, value REAL NOT NULL, PRIMARY KEY(name, labels))"
-    " STRICT;"
+    "CREATE INDEX intents_owner ON intents(owner);" COUNTERS_SQL
     "CREATE TABLE set_aside(n INTEGER PRIMARY KEY, kind TEXT NOT NULL, seq INTEGER NOT NULL, id TEXT NOT NULL,"
     " parent TEXT NOT NULL, volume TEXT NOT NULL, state TEXT NOT NULL, doc TEXT NOT NULL, reason TEXT NOT NULL,"
     " at_ns INTEGER NOT NULL) STRICT;";
@@ -40,9 +66,8 @@ static int create_rows_table(sqlite3 *db, const char *path, const char *t, struc
         " wake_ns INTEGER NOT NULL, doc TEXT NOT NULL) STRICT;"
         "CREATE UNIQUE INDEX %s_id ON %s(id);"
         "CREATE INDEX %s_parent ON %s(parent);"
-        "CREATE INDEX %s_volume ON %s(volume);"
-        "CREATE INDEX %s_live ON %s(seq) WHERE state NOT IN " RECORDS_TERMINAL_SQL ";",
-        t, t, t, t, t, t, t, t, t);
+        "CREATE INDEX %s_volume ON %s(volume);",
+        t, t, t, t, t, t, t);
     if (!sql)
         return err_nomem(e);
     int rc = records_exec(db, path, sql, e, "make the tables of");
@@ -54,10 +79,10 @@ int records_schema_index(sqlite3 *db, const char *path, struct err *e)
 {
     int rc = 0;
     for (enum row_kind k = 0; rc >= 0 && k < ROW_KINDS; k++) {
-        char sql[300];
+        char sql[400];
         const char *t = row_types[k].table;
         snprintf(sql, sizeof sql,
-                 "CREATE INDEX IF NOT EXISTS %s_ended ON %s(seq,state,updated_ns) WHERE state IN " RECORDS_TERMINAL_SQL,
+                 "CREATE INDEX IF NOT EXISTS %s_finished ON %s(seq,state,updated_ns) WHERE " RECORDS_ENDED_SQL("state"),
                  t, t);
         if (row_types[k].terminal != INT_MAX)
             rc = records_exec(db, path, sql, e, "make an index of");
@@ -79,6 +104,8 @@ int records_schema_create(sqlite3 *db, const char *path, unsigned version, struc
     int rc = records_exec(db, path, "BEGIN IMMEDIATE", e, "write");
     for (int k = 0; rc >= 0 && k < ROW_KINDS; k++)
         rc = create_rows_table(db, path, row_types[k].table, e);
+    if (rc >= 0)
+        rc = records_exec(db, path, UNFINISHED("backups") UNFINISHED("operations"), e, "make the indexes of");
     if (rc >= 0)
         rc = records_exec(db, path, other_tables, e, "make the tables of");
     if (rc >= 0)

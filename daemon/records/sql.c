@@ -166,9 +166,10 @@ static const char *const one_text[OS_N] = {
     [OS_INTENT_ADD] = "INSERT INTO intents(id,owner,kind,name,doc,created_ns) VALUES(?1,?2,?3,?4,?5,?6)",
     [OS_INTENT_UPDATE] = "UPDATE intents SET doc=?2 WHERE id=?1",
     [OS_INTENT_RESOLVE] = "DELETE FROM intents WHERE id=?1",
-    [OS_COUNTER_SET] = ("INSERT INTO counters(name,labels,value) VALUES(?1,?2,?3)"
-                        " ON CONFLICT(name,labels) DO UPDATE SET value=excluded.value"),
-    [OS_COUNTER_DELETE] = "DELETE FROM counters WHERE name=?1 AND labels=?2",
+    [OS_COUNTER_NAME] = "INSERT INTO counter_names(n,name,labels) VALUES(?1,?2,?3)",
+    [OS_COUNTER_DELETE] = "DELETE FROM counter_names WHERE n=?1",
+    [OS_COUNTER_VALUES] = ("INSERT INTO counter_values(page,numbers) VALUES(?1,?2)"
+                           " ON CONFLICT(page) DO UPDATE SET numbers=excluded.numbers"),
     [OS_ASIDE_TRIM] = "DELETE FROM set_aside WHERE n NOT IN (SELECT n FROM set_aside ORDER BY n DESC LIMIT ?1)",
 };
 
@@ -185,10 +186,9 @@ static const char *const kind_text[KS_N][2] = {
     [KS_BY_SEQ] = {"SELECT " ROW_COLUMNS " FROM ", " WHERE seq=?1"},
     [KS_HAS_ID] = {"SELECT seq FROM ", " WHERE id=?1"},
     /* From the end of the index of ids: of one job these are the newest. */
-    [KS_BY_PART] =
-        {"SELECT seq FROM ",
-         " WHERE id>=?1 AND id<?2 AND (?3='' OR substr(id,-length(?3))=?3) AND state IN " RECORDS_TERMINAL_SQL
-         " ORDER BY id DESC LIMIT ?4"},
+    [KS_BY_PART] = {"SELECT seq FROM ",
+                    " WHERE id>=?1 AND id<?2 AND (?3='' OR substr(id,-length(?3))=?3) AND " RECORDS_ENDED_SQL(
+                        "state") " ORDER BY id DESC LIMIT ?4"},
     [KS_INSERT] = {"INSERT INTO ", "(" ROW_COLUMNS ") VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10)"},
     /* An index is written for each column that is named, changed or not. */
     [KS_UPDATE] = {"UPDATE ", " SET generation=?2,state=?6,updated_ns=?8,wake_ns=?9,doc=?10 WHERE seq=?1 AND id=?3"},

@@ -88,15 +88,15 @@ static int list_stmt(struct records *r, enum row_kind k, const struct row_filter
                  (f->newest_first && !count ? SHAPE_NEWEST : 0u) | (count ? SHAPE_COUNT : 0u);
     struct connection *c = records_reader(r);
     sqlite3_stmt **slot = &c->lists[k][s];
-    char sql[512];
-    snprintf(sql, sizeof sql,
-             "SELECT %s FROM %s WHERE state IN " RECORDS_TERMINAL_SQL
-             " AND seq > ?5 AND seq < ?6 AND updated_ns >= ?7%s%s%s%s",
-             count ? "count(*)" : "seq", row_types[k].table, s & SHAPE_PARENT ? " AND parent=?1" : "",
-             s & SHAPE_VOLUME ? " AND volume=?2" : "", s & SHAPE_STATE ? " AND state=?3" : "",
-             count              ? ""
-             : s & SHAPE_NEWEST ? " ORDER BY seq DESC LIMIT ?4"
-                                : " ORDER BY seq LIMIT ?4");
+    char sql[700];
+    snprintf(
+        sql, sizeof sql,
+        "SELECT %s FROM %s WHERE " RECORDS_ENDED_SQL("state") " AND seq > ?5 AND seq < ?6 AND updated_ns >= ?7%s%s%s%s",
+        count ? "count(*)" : "seq", row_types[k].table, s & SHAPE_PARENT ? " AND parent=?1" : "",
+        s & SHAPE_VOLUME ? " AND volume=?2" : "", s & SHAPE_STATE ? " AND state=?3" : "",
+        count              ? ""
+        : s & SHAPE_NEWEST ? " ORDER BY seq DESC LIMIT ?4"
+                           : " ORDER BY seq LIMIT ?4");
     int rc = records_prepare(c, slot, sql, e);
     if (rc < 0)
         return rc;

@@ -305,10 +305,10 @@ static void the_index_of_lists_is_made(void **state)
 {
     (void)state;
     static const char indexes[] =
-        "SELECT count(*) FROM sqlite_schema WHERE name IN ('operations_ended','backups_ended')";
+        "SELECT count(*) FROM sqlite_schema WHERE name IN ('operations_finished','backups_finished')";
     struct records *r = many();
     assert_int_equal(number(r, indexes), 2);
-    exec(r, "DROP INDEX operations_ended; DROP INDEX backups_ended");
+    exec(r, "DROP INDEX operations_finished; DROP INDEX backups_finished");
     r = reopen(r);
     assert_int_equal(number(r, indexes), 2);
     assert_int_equal(count_operation(r, NULL), MANY);

@@ -9,6 +9,8 @@
 
 #include "daemon/records/records-test.h"
 
+#include <sys/stat.h>
+
 static json_t *expected;
 static const char *const sections[ROW_KINDS] = {
     [ROW_BACKUP] = "backups", [ROW_OPERATION] = "operations", [ROW_NATIVE] = "natives", [ROW_VOLUME] = "volumes",
@@ -226,6 +228,57 @@ static void all_is_there_after_each_was_saved(void **state)
     done(r);
 }
 
+static char *schema_of(struct records *r)
+{
+    sqlite3_stmt *st;
+    assert_int_equal(sqlite3_prepare_v2(r->writer.db,
+                                        "SELECT group_concat(name || ': ' || coalesce(sql, ''), char(10)) FROM"
+                                        " (SELECT name, sql FROM sqlite_schema ORDER BY name)",
+                                        -1, &st, NULL),
+                     SQLITE_OK);
+    assert_int_equal(sqlite3_step(st), SQLITE_ROW);
+    char *ret = strdup((const char *)sqlite3_column_text(st, 0));
+    sqlite3_finalize(st);
+    return ret;
+}
+
+/* Tables and indexes are those of a new database, and the old one is kept. */
+static void it_becomes_as_a_new_one(void **state)
+{
+    (void)state;
+    struct records *r = open_fixture();
+    struct stat st;
+    assert_true(news.migrated);
+    assert_int_equal(stat(in_dir("records.db.v1"), &st), 0);
+    CLEANUP_FREE char *migrated = schema_of(r);
+    done(r);
+    r = fresh();
+    CLEANUP_FREE char *made = schema_of(r);
+    assert_string_equal(migrated, made);
+    done(r);
+}
+
+/* Each counter as it was, also for who looks at the database; a few rows have all of them. */
+static void counters_are_in_few_rows(void **state)
+{
+    (void)state;
+    struct records *r = open_fixture();
+    const unsigned n = (unsigned)json_array_size(json_object_get(expected, "counters"));
+    unsigned seen = 0;
+    sqlite3_stmt *st;
+    assert_int_equal(number(r, "SELECT count(*) FROM counter_values"), (n + COUNTERS_OF_PAGE - 1) / COUNTERS_OF_PAGE);
+    assert_int_equal(sqlite3_prepare_v2(r->writer.db, "SELECT name, labels, value FROM counters", -1, &st, NULL),
+                     SQLITE_OK);
+    while (sqlite3_step(st) == SQLITE_ROW) {
+        json_t *labels = json_loads((const char *)sqlite3_column_text(st, 1), 0, NULL);
+        see_counter((const char *)sqlite3_column_text(st, 0), labels, sqlite3_column_double(st, 2), &seen);
+        json_decref(labels);
+    }
+    sqlite3_finalize(st);
+    assert_int_equal(seen, n);
+    done(r);
+}
+
 /* What was made later is younger than all that the fixture has (RS-07). */
 static void the_sequence_goes_on(void **state)
 {
@@ -311,6 +364,8 @@ int main(void)
         cmocka_unit_test(losses_are_seen),
         cmocka_unit_test(all_is_there_after_opening),
         cmocka_unit_test(all_is_there_after_each_was_saved),
+        cmocka_unit_test(it_becomes_as_a_new_one),
+        cmocka_unit_test(counters_are_in_few_rows),
         cmocka_unit_test(the_sequence_goes_on),
         cmocka_unit_test(what_is_the_same_is_shared),
     };
