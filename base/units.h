@@ -21,6 +21,12 @@ struct duration_unit {
 extern const struct duration_unit duration_units[];
 extern const unsigned n_duration_units;
 
+/* What makes the plural of a word behind a number: "", or "s". */
+static inline const char *plural(uint64_t n)
+{
+    return n == 1 ? "" : "s";
+}
+
 /* An amount as written in a file, in the largest unit that divides it: "96MiB", "12h". Static buffers, four in turn
  * for each thread. */
 const char *bytes_text(int64_t n);

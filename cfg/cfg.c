@@ -3,6 +3,7 @@
 #include "cfg/internal.h"
 
 #include "base/cleanup.h"
+#include "base/units.h"
 
 #include <errno.h>
 #include <string.h>
@@ -79,8 +80,8 @@ static int say_errors(const struct cfg *c, bool repositories_only, struct err *e
     if (!first)
         return err_nomem(e);
     if (n > 1)
-        err_set(e, ERR_USAGE, EINVAL, "%s: %s (and %u more errors in the configuration)", first->pub.where,
-                first->pub.text, n - 1);
+        err_set(e, ERR_USAGE, EINVAL, "%s: %s (and %u more error%s in the configuration)", first->pub.where,
+                first->pub.text, n - 1, plural(n - 1));
     else
         err_set(e, ERR_USAGE, EINVAL, "%s: %s", first->pub.where, first->pub.text);
     if (first->pub.hint[0])

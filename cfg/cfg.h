@@ -354,6 +354,8 @@ int cfg_policy(const struct cfg *c, struct cfg_subject v, const char *job, struc
  * depends on it counts. */
 bool cfg_excluded(const struct cfg *c, const struct cfg_class *k, struct cfg_subject v, uint64_t size);
 unsigned cfg_pool_high_water(const struct cfg *c, struct cfg_subject v);
+/* Whether a job that names the volume keeps native snapshots of it by a snapshots-to-retain of its own. */
+bool cfg_jobs_retain(const struct cfg *c, struct cfg_subject v);
 /* The policy of a class by itself, for a volume without a section and without a job; ERR_NOT_FOUND. */
 int cfg_policy_of_class(const struct cfg *c, const char *klass, struct cfg_policy *ret, struct err *e);
 /*

@@ -527,6 +527,19 @@ unsigned cfg_pool_high_water(const struct cfg *c, struct cfg_subject v)
     return p.pool_high_water;
 }
 
+bool cfg_jobs_retain(const struct cfg *c, struct cfg_subject v)
+{
+    const struct key *k = key_anywhere("snapshots-to-retain");
+    struct sections from;
+    find_volume_section(c, v.name, &from); /* its number is above those of jobs */
+    if (from.n && value_find(from.of[0].section, k, NULL))
+        return false;
+    for (unsigned i = 0; v.name && i < c->n_jobs; i++)
+        if (value_find(&c->sections[c->jobs[i].section], k, NULL) && cfg_job_has(c, &c->jobs[i].pub, v))
+            return true;
+    return false;
+}
+
 /* ---- explain ---- */
 
 const char *cfg_policy_where(const struct cfg_policy *p, const char *key)

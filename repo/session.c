@@ -8,6 +8,7 @@
 #include "base/cleanup.h"
 #include "base/crash.h"
 #include "base/time.h"
+#include "base/units.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -349,8 +350,9 @@ static int packs_adopt(struct session *s, struct err *e)
         return failed < 0 ? failed : rc == -ENOMEM ? err_nomem(e) : rc;
     }
     if (s->stats.adopted_contents > 0)
-        log_info("using %llu contents in %llu packs of an interrupted session",
-                 (unsigned long long)s->stats.adopted_contents, (unsigned long long)s->stats.adopted_packs);
+        log_info("using %llu content%s in %llu pack%s of an interrupted session",
+                 (unsigned long long)s->stats.adopted_contents, plural(s->stats.adopted_contents),
+                 (unsigned long long)s->stats.adopted_packs, plural(s->stats.adopted_packs));
     if (s->pending.count == 0)
         dead_sessions_clear(&s->dead, s->repo); /* nothing of theirs is waiting for a flush */
     return 0;

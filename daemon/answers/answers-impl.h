@@ -36,8 +36,18 @@ static inline void overview_freep(struct overview **s)
     overview_free(*s);
 }
 
+/* ---- native snapshots ---- */
+
+/* Whether the next backup prunes it: the removal of others has begun, or they are gone. */
+static inline bool native_is_next(const struct native_facts *f)
+{
+    return f->prune && !f->removing && !f->missing;
+}
+
 /* ---- problems ---- */
 
+/* "less than an hour", "1 hour", "12 hours": a text of problems is not another one with each minute. */
+const char *hours_words(int64_t ns, char out[24]);
 #define PROBLEMS_MAX 40 /* more than a person reads */
 /* Adds {"severity", "text", "hint"} to the list; severity is "error" or "warning", hint "": none. */
 void add_problem(json_t *list, const char *severity, const char *hint, const char *fmt, ...)

@@ -58,9 +58,9 @@ static void add_problems(const struct answer_facts *f, const struct cfg_copy *k,
     } else if (t->late_ns && (!s || s->up)) {
         const bool ever = m && m->good_ns;
         snprintf(hint, sizeof hint, "`snapferry copy %s --wait` shows why", k->name);
-        add_problem(problems, "warning", hint, "copy \"%s\" of repository \"%s\" is overdue: %s %" PRId64 " hours%s",
-                    k->name, k->repository, ever ? "last made" : "never made, for", (f->now_ns - t->late_ns) / NS_PER_H,
-                    ever ? " ago" : "");
+        add_problem(problems, "warning", hint, "copy \"%s\" of repository \"%s\" is overdue: %s %s%s", k->name,
+                    k->repository, ever ? "last made" : "never made, for",
+                    hours_words(f->now_ns - t->late_ns, (char[24]){0}), ever ? " ago" : "");
     }
 }
 

@@ -2,6 +2,8 @@
 /* headline.c - one line for `systemctl status`: what runs, what waits, the first problem */
 #include "daemon/answers/answers-impl.h"
 
+#include "base/units.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -70,7 +72,8 @@ static unsigned count_problems(const struct answer_facts *f, const struct headli
         snprintf(first, cap, "job \"%.64s\" could not be started: %.300s", f->failing_job, f->failing_why);
     n += f->failing;
     if (d && d->stuck && !n++)
-        snprintf(first, cap, "%u pieces of work hang in the kernel", d->stuck);
+        snprintf(first, cap, "%u piece%s of work %s in the kernel", d->stuck, plural(d->stuck),
+                 d->stuck == 1 ? "hangs" : "hang");
     if (h->retrying && !n++)
         snprintf(first, cap, "%s is tried again", h->retry);
     return n;
@@ -109,5 +112,5 @@ void answer_headline(const struct answer_facts *facts, char *out, size_t cap)
         l.len += (size_t)snprintf(l.out + l.len, l.cap - l.len, "; ");
     add_part(&l, "%s", first);
     if (problems > 1)
-        add_part(&l, "%u more problems", problems - 1);
+        add_part(&l, "%u more problem%s", problems - 1, plural(problems - 1));
 }

@@ -88,9 +88,10 @@ static void plan_in_force(const struct answer_facts *f, const struct native_row 
     struct native_rules rules;
     struct native_verdict v;
     CLEANUP(policy_unrefp) const struct policy *policy = native_policy(f->records, f->cfg, n, true);
-    native_rules(&rules, policy, n->job, -1, false, f->now_ns);
+    const json_t *ratio = f->daemon ? json_object_get(f->daemon->pools, n->volume_id) : NULL;
+    native_rules(&rules, policy, n->job, ratio ? json_number_value(ratio) : -1, false, f->now_ns);
     rules.ended = volume_ended_why(f->records, f->cfg, n->volume_id);
-    natives_note_jobs(f->records, f->cfg, facts, count);
+    natives_note_jobs(f->records, f->cfg, &rules, facts, count);
     natives_plan(&rules, facts, count, &v);
 }
 
@@ -196,7 +197,7 @@ static const struct native_row *add_next(const struct answer_facts *f, const cha
     native_rules(&rules, policy, first->job, -1, true, f->now_ns);
     natives_plan(&rules, facts, n, &v);
     for (size_t i = 0; i < n && json_array_size(list) < NEXT_SHOWN; i++)
-        if (facts[i].prune && (row = native_row_peek(f->records, facts[i].alias))) {
+        if (native_is_next(&facts[i]) && (row = native_row_peek(f->records, facts[i].alias))) {
             json_array_append_new(list, answer_native_planned(row, &facts[i]));
             ret = ret ? ret : row;
         }
@@ -225,7 +226,7 @@ static void put_inspection(const struct answer_facts *f, const struct overview_n
 
 json_t *natives_summary(const struct answer_facts *f)
 {
-    char text[700];
+    char text[700], removing[40] = "";
     const struct overview_natives x = overview_natives(f->overview);
     json_t *next = json_array();
     const struct native_row *first = NULL;
@@ -234,13 +235,15 @@ json_t *natives_summary(const struct answer_facts *f)
         const struct native_row *n = (volume = overview_due_at(f->overview, i)) ? add_next(f, volume, next) : NULL;
         first = first ? first : n;
     }
+    if (x.removing)
+        snprintf(removing, sizeof removing, "%u being removed; ", x.removing);
     if (!x.n)
         snprintf(text, sizeof text, "none");
     else if (!first)
-        snprintf(text, sizeof text, "none due for pruning");
+        snprintf(text, sizeof text, "%s%s due for pruning", removing, x.removing ? "no others" : "none");
     else
-        snprintf(text, sizeof text, "%u pruned by the next backups, first %.8s of %.400s", x.next, first->id,
-                 first->volume->name[0] ? first->volume->name : first->volume_id);
+        snprintf(text, sizeof text, "%s%u pruned by the next backups, first %.8s of %.400s", removing, x.next,
+                 first->id, first->volume->name[0] ? first->volume->name : first->volume_id);
     json_t *o =
         json_pack("{s:i,s:I,s:o,s:s}", "count", (int)x.n, "used", (json_int_t)x.used, "next", next, "text", text);
     put_ns(o, "next_ns", first ? volume_next_ns(f, first->volume_id) : 0);

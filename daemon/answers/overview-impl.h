@@ -35,6 +35,7 @@ struct overview_op {
     int64_t priority;
     enum op_kind kind;
     enum op_state state;
+    bool waits; /* queued, or prepared and waiting for its turn to move */
     bool is_troubled;
     struct overview_owing *owing; /* NULL: it owes nothing */
 };

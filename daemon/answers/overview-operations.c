@@ -64,14 +64,14 @@ void overview_ops_clear(struct overview_ops *x)
 static void count(struct overview_counts *c, const struct overview_op *o, unsigned n)
 {
     const bool moves = o->state == OP_STARTING || o->state == OP_RUNNING || o->state == OP_CANCELLING;
-    *(o->state == OP_QUEUED ? &c->queued : o->state == OP_RETRYING ? &c->retrying : &c->running[o->kind]) += n;
+    *(o->waits ? &c->queued : o->state == OP_RETRYING ? &c->retrying : &c->running[o->kind]) += n;
     if (moves && (o->kind == KIND_BACKUP || o->kind == KIND_RESTORE))
         c->used += n;
 }
 
 static struct ranked *list_of(struct overview_ops *x, const struct overview_op *o)
 {
-    return o->state == OP_QUEUED ? &x->queue : &x->running;
+    return o->waits ? &x->queue : &x->running;
 }
 
 static void unlist(struct overview_ops *x, struct overview_op *o)
@@ -82,12 +82,20 @@ static void unlist(struct overview_ops *x, struct overview_op *o)
     count(&x->counts, o, -1u);
 }
 
+/* What it reads from or writes to is there, and nothing moves: it has no slot yet, or its repository is away. */
+static bool is_prepared(const struct operation *op)
+{
+    const bool hook = op->kind == KIND_BACKUP && op->policy->hook_prepare[0] && !op->prepared;
+    return op->state == OP_EXPOSING && (op->exposure || op->target) && !op->filled && !op->cancel && !hook;
+}
+
 static void list(struct overview_ops *x, struct overview_op *o, const struct operation *now)
 {
     o->seq = now->seq;
     o->priority = now->policy->priority;
     o->kind = now->kind;
     o->state = now->state;
+    o->waits = now->state == OP_QUEUED || is_prepared(now);
     o->is_troubled = now->records.n ? now->tried : now->cleanup_error[0] || now->state == OP_RETRYING;
     ranked_add(list_of(x, o), &o->listed);
     if (o->is_troubled)
@@ -132,7 +140,7 @@ void overview_ops_row(struct overview_ops *x, const char *id, const struct opera
 unsigned overview_ops_place(const struct overview_ops *x, const struct operation *op)
 {
     const struct overview_op *o = find(x, op->id);
-    return o && o->state == OP_QUEUED ? (unsigned)ranked_place(&x->queue, &o->listed) + 1 : 0;
+    return o && o->waits ? (unsigned)ranked_place(&x->queue, &o->listed) + 1 : 0;
 }
 
 const char *overview_ops_listed_at(const struct ranked *ops, size_t place)

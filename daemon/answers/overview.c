@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* overview.c - see overview.h: volumes and native snapshots */
+#include "daemon/answers/answers-impl.h"
 #include "daemon/answers/overview-impl.h"
 
 #include "base/cleanup.h"
@@ -203,6 +204,7 @@ static void count_place(struct overview *s, const struct place *p, unsigned n)
 {
     s->natives.n += n * p->natives.n;
     s->natives.next += n * p->natives.next;
+    s->natives.removing += n * p->natives.removing;
     s->natives.used += n == 1 ? p->natives.used : -p->natives.used;
     s->natives.kept += n * p->natives.kept;
     s->natives.intermediates += n * p->natives.intermediates;
@@ -346,7 +348,8 @@ static void look_at_natives(struct overview *s, struct place *p, int64_t now_ns)
     native_rules(&rules, policy, first->job, -1, true, now_ns);
     natives_plan(&rules, f, n, &v);
     for (size_t i = 0; i < n; i++) {
-        p->natives.next += f[i].prune;
+        p->natives.next += native_is_next(&f[i]);
+        p->natives.removing += f[i].removing && !f[i].missing;
         until(p, f[i].created_ns, rules.retain_max_age_s, now_ns);
         until(p, f[i].created_ns, rules.snapshot_only_max_age_s, now_ns);
     }

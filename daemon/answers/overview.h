@@ -51,7 +51,7 @@ bool overview_job_is_busy(const struct overview *s, unsigned number);
 /* ---- native snapshots ---- */
 
 struct overview_natives {
-    unsigned n, next; /* next: pruned by the next backups */
+    unsigned n, next, removing; /* next: pruned by the next backups; removing: has begun, the daemon goes on with it */
     int64_t used;
     unsigned kept, intermediates; /* for inspection (expose-keep-on-failure), with how many intermediates */
     int64_t kept_used;            /* bytes of these */

@@ -2,10 +2,22 @@
 /* problems.c - what status lists under Problems, as far as it is not about single operations or volumes */
 #include "daemon/answers/answers-impl.h"
 #include "base/time.h"
+#include "base/units.h"
 #include "daemon/records/opaque.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+
+const char *hours_words(int64_t ns, char out[24])
+{
+    const int64_t n = ns / NS_PER_H;
+    if (n < 1) /* or a clock that was set back */
+        snprintf(out, 24, "less than an hour");
+    else
+        snprintf(out, 24, "%" PRId64 " hour%s", n, plural((uint64_t)n));
+    return out;
+}
 
 void add_problem(json_t *list, const char *severity, const char *hint, const char *fmt, ...)
 {
@@ -84,10 +96,12 @@ void add_general_problems(const struct answer_facts *f, json_t *list)
     if (d && d->orphans)
         add_problem(list, "warning",
                     "they are removed after orphan-grace; facts.json of `snapferry debug-bundle` lists them",
-                    "%u objects with our tag are on the storage that no record knows", d->orphans);
+                    "%u object%s with our tag %s on the storage that no record knows", d->orphans, plural(d->orphans),
+                    d->orphans == 1 ? "is" : "are");
     if (d && d->stuck)
         add_problem(list, "warning", "look at the storage below: dmesg, multipath, NFS server",
-                    "%u pieces of work hang in the kernel and cannot be ended", d->stuck);
+                    "%u piece%s of work %s in the kernel and cannot be ended", d->stuck, plural(d->stuck),
+                    d->stuck == 1 ? "hangs" : "hang");
     if (f->cfg && cfg_daemon(f->cfg)->slots == 0)
         add_problem(list, "warning", "set slots in [daemon] to let work go on",
                     "maintenance mode: slots = 0, nothing is started");

@@ -112,9 +112,9 @@ static void put_others(const struct answer_facts *f, const struct cfg_repository
             continue;
         snprintf(hint, sizeof hint, "`snapferry scan %s --node %s` shows why; it is retried automatically", r->name,
                  *n);
-        add_problem(problems, "warning", hint, "repository \"%s\": the backups of node %s %s %" PRId64 " hours%s",
-                    r->name, *n, never ? "could not be listed yet, for" : "were last listed",
-                    (f->now_ns - last_ns) / NS_PER_H, never ? "" : " ago");
+        add_problem(problems, "warning", hint, "repository \"%s\": the backups of node %s %s %s%s", r->name, *n,
+                    never ? "could not be listed yet, for" : "were last listed",
+                    hours_words(f->now_ns - last_ns, (char[24]){0}), never ? "" : " ago");
     }
     if (json_array_size(list))
         json_object_set(o, "other_nodes", list);
@@ -154,8 +154,8 @@ static void add_late(const struct answer_facts *f, const char *name, const char 
     snprintf(hint, sizeof hint, "`snapferry maintenance %s%s --wait` shows why", name,
              !strcmp(kind, "full") ? " --full" : "");
     if (last_ns)
-        add_problem(problems, "warning", hint, "repository \"%s\": %s maintenance is overdue: %s %" PRId64 " hours%s",
-                    name, kind, never ? "never done, for" : "last done", (f->now_ns - last_ns) / NS_PER_H,
+        add_problem(problems, "warning", hint, "repository \"%s\": %s maintenance is overdue: %s %s%s", name, kind,
+                    never ? "never done, for" : "last done", hours_words(f->now_ns - last_ns, (char[24]){0}),
                     never ? "" : " ago");
 }
 
@@ -214,12 +214,12 @@ static void put_affected(const struct answer_facts *f, const char *name, const s
     jset_int(o, "affected", n);
     add_problem(problems, "error",
                 "back up the volume again, and read all with `snapferry verify`; see snapferry-recovery(7)",
-                "repository \"%s\": %u snapshot%s %s: %.200s (%.300s), found %" PRId64 " hours ago: %.600s", name, n,
+                "repository \"%s\": %u snapshot%s %s: %.200s (%.300s), found %s ago: %.600s", name, n,
                 n == 1 ? " of a backup is" : "s of backups are",
                 n > 1              ? "damaged or not what was backed up, the last one"
                 : op.unverified[0] ? "not what was backed up"
                                    : "damaged",
-                op.parent, op.volume->name, (f->now_ns - op.gone_ns) / NS_PER_H, op.gone_why);
+                op.parent, op.volume->name, hours_words(f->now_ns - op.gone_ns, (char[24]){0}), op.gone_why);
 }
 
 static void verification_problems(const struct answer_facts *f, const char *name, const struct verify_memory *m,
@@ -231,17 +231,17 @@ static void verification_problems(const struct answer_facts *f, const char *name
                  m->damaged_by);
         add_problem(problems, "error", hint,
                     "repository \"%s\": %s found %" PRId64 " damaged or missing "
-                    "piece%s, %" PRId64 " hours ago",
+                    "piece%s, %s ago",
                     name, strncmp(m->damaged_by, "admin-", 6) != 0 ? "a verification" : m->damaged_by, m->damages,
-                    m->damages == 1 ? "" : "s", (f->now_ns - m->damaged_ns) / NS_PER_H);
+                    m->damages == 1 ? "" : "s", hours_words(f->now_ns - m->damaged_ns, (char[24]){0}));
     }
     if (m->outcome == OUTCOME_FAILED && m->error[0]) {
         snprintf(hint, sizeof hint, "`snapferry describe %.500s` shows the run", m->operation);
         add_problem(problems, "warning", hint, "repository \"%s\": verification failed: %s", name, m->error);
     } else if (t->late_ns && up) {
         snprintf(hint, sizeof hint, "`snapferry verify %s --wait` shows why", name);
-        add_problem(problems, "warning", hint, "repository \"%s\": verification is overdue: %s %" PRId64 " hours%s",
-                    name, m->done_ns ? "last done" : "never done, for", (f->now_ns - t->late_ns) / NS_PER_H,
+        add_problem(problems, "warning", hint, "repository \"%s\": verification is overdue: %s %s%s", name,
+                    m->done_ns ? "last done" : "never done, for", hours_words(f->now_ns - t->late_ns, (char[24]){0}),
                     m->done_ns ? " ago" : "");
     }
 }

@@ -72,7 +72,8 @@ static int rule_abilities(struct check *k, struct err *e)
 {
     unsigned a = k->info.abilities;
     if (k->info.unknown_abilities)
-        return check_fails(e, "%u unknown abilities", k->info.unknown_abilities);
+        return check_fails(e, "%u unknown %s", k->info.unknown_abilities,
+                           k->info.unknown_abilities == 1 ? "ability" : "abilities");
     if (k->info.kind == PLUGIN_DRIVER) {
         if (!(a & PA_SNAPSHOT))
             return check_fails(e, "a driver without \"snapshot\" cannot back up anything");

@@ -2,6 +2,7 @@
 /* bench-print.c - the report of bench as text and JSON */
 #include "daemon/cli/bench.h"
 
+#include "base/units.h"
 #include "chunker/kernel.h"
 #include "daemon/cli/stages.h"
 
@@ -208,8 +209,8 @@ static void print_device(const struct bench_device *d)
 static void print_pipeline(const struct bench_pipeline *p)
 {
     static const char *const heads[] = {"WORK", "SECONDS", "RATE", "CORE-S/GiB"};
-    printf("\nPipeline: %s, %s, %s, %s, %u workers; plus %.2f s to open the repository\n", text_bytes(p->size), p->hash,
-           p->splitter, p->encryption, p->workers, p->open_seconds);
+    printf("\nPipeline: %s, %s, %s, %s, %u worker%s; plus %.2f s to open the repository\n", text_bytes(p->size),
+           p->hash, p->splitter, p->encryption, p->workers, plural(p->workers), p->open_seconds);
     struct table *t = table_new(heads, "lrrr");
     for (unsigned i = 0; i < p->n; i++) {
         const struct bench_move *m = &p->moves[i];

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* expire.c - snapshot expire, delete, pin and unpin with -r */
 #include "daemon/cli/confirm.h"
+#include "base/units.h"
 #include "daemon/cli/verdicts.h"
 #include "repo/expire.h"
 #include "repo/leftovers.h"
@@ -145,9 +146,9 @@ static int confirm_expire(const struct options *o, struct repo *r, const struct 
     if (rc < 0 || !res.expired)
         return rc;
     return confirm(
-        o, e,
-        "%lu of %lu snapshots in repository %s have expired and will be deleted (--dry-run --explain lists them).",
-        (unsigned long)res.expired, (unsigned long)(res.kept + res.expired), o->repo);
+        o, e, "%lu of %lu snapshot%s in repository %s %s expired and will be deleted (--dry-run --explain lists %s).",
+        (unsigned long)res.expired, (unsigned long)(res.kept + res.expired), plural(res.kept + res.expired), o->repo,
+        res.expired == 1 ? "has" : "have", res.expired == 1 ? "it" : "them");
 }
 
 int cli_snapshot_expire(const struct options *o, struct err *e)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* lists.c - operations, backups, volumes and native snapshots as tables */
 #include "daemon/cli/confirm.h"
+#include "base/units.h"
 #include "daemon/cli/labels.h"
 #include "daemon/cli/results.h"
 
@@ -360,8 +361,9 @@ static int confirm_prune(const struct options *o, struct err *e)
     }
     if (rc < 0 || !go)
         return rc;
-    return confirm(o, e, "%zu of %zu native snapshots%s%s%s will be removed (--dry-run --explain lists them).", go,
-                   json_array_size(list), used ? " (" : "", used ? text_bytes((uint64_t)used) : "", used ? ")" : "");
+    return confirm(o, e, "%zu of %zu native snapshot%s%s%s%s will be removed (--dry-run --explain lists %s).", go,
+                   json_array_size(list), plural(json_array_size(list)), used ? " (" : "",
+                   used ? text_bytes((uint64_t)used) : "", used ? ")" : "", go == 1 ? "it" : "them");
 }
 
 int ask_native_prune(const struct options *o, struct err *e)
@@ -390,7 +392,7 @@ int ask_native_prune(const struct options *o, struct err *e)
     const json_t *shown = o->explain ? list : going;
     if (json_array_size(shown) && !o->quiet)
         print_natives(shown);
-    printf("%zu of %zu native snapshots %s\n", go, json_array_size(list),
+    printf("%zu of %zu native snapshot%s %s\n", go, json_array_size(list), plural(json_array_size(list)),
            o->dry_run ? "would be removed" : "will be removed");
     return 0;
 }

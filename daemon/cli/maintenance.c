@@ -5,6 +5,7 @@
 #include "daemon/mover/maintain.h"
 
 #include "base/time.h"
+#include "base/units.h"
 #include "repo/copy.h"
 
 #include <string.h>
@@ -33,14 +34,16 @@ static void print_sum(const char *name, const struct maintain_sum *s, const char
 static void explain_packs(const struct maintain_result *r)
 {
     if (r->fresh.n)
-        printf("  %s in %llu packs that are younger than 24 hours: until %s\n", text_bytes(r->fresh.bytes),
-               (unsigned long long)r->fresh.n, text_local_time(r->fresh_until_ns));
+        printf("  %s in %llu pack%s younger than 24 hours: until %s\n", text_bytes(r->fresh.bytes),
+               (unsigned long long)r->fresh.n, r->fresh.n == 1 ? " that is" : "s that are",
+               text_local_time(r->fresh_until_ns));
     if (r->session.n)
-        printf("  %s in %llu packs of sessions that may still be writing: until %s\n", text_bytes(r->session.bytes),
-               (unsigned long long)r->session.n, text_local_time(r->session_until_ns));
+        printf("  %s in %llu pack%s of sessions that may still be writing: until %s\n", text_bytes(r->session.bytes),
+               (unsigned long long)r->session.n, plural(r->session.n), text_local_time(r->session_until_ns));
     if (r->unknown.n)
-        printf("  %s in %llu packs that no index has, and no session accounts for: until %s\n",
-               text_bytes(r->unknown.bytes), (unsigned long long)r->unknown.n, text_local_time(r->unknown_until_ns));
+        printf("  %s in %llu pack%s that no index has, and no session accounts for: until %s\n",
+               text_bytes(r->unknown.bytes), (unsigned long long)r->unknown.n, plural(r->unknown.n),
+               text_local_time(r->unknown_until_ns));
     if (r->trapped)
         printf("  %s of unneeded data in packs that also contain needed data: until these are under 60 %% full\n",
                text_bytes(r->trapped));
@@ -51,8 +54,8 @@ static void explain_packs(const struct maintain_result *r)
 
 static void explain_marked(const struct maintain_result *r, const struct maintain_sum *s, const char *what)
 {
-    printf("  %s in %llu contents %s: until %s, not before %s\n", text_bytes(s->bytes), (unsigned long long)s->n, what,
-           r->drop_runs > 1 ? "the second full maintenance from now" : "the next full maintenance",
+    printf("  %s in %llu content%s %s: until %s, not before %s\n", text_bytes(s->bytes), (unsigned long long)s->n,
+           plural(s->n), what, r->drop_runs > 1 ? "the second full maintenance from now" : "the next full maintenance",
            text_local_time(r->drop_from_ns));
 }
 
@@ -65,8 +68,9 @@ static void explain(const struct options *o, const struct maintain_result *r)
     }
     puts("Kept for now:");
     if (r->young.n)
-        printf("  %s in %llu contents that no snapshot needs, younger than 24 hours: until %s\n",
-               text_bytes(r->young.bytes), (unsigned long long)r->young.n, text_local_time(r->young_until_ns));
+        printf("  %s in %llu content%s that no snapshot needs, younger than 24 hours: until %s\n",
+               text_bytes(r->young.bytes), (unsigned long long)r->young.n, plural(r->young.n),
+               text_local_time(r->young_until_ns));
     if (marked && !o->unsafe)
         explain_marked(r, &r->marked, o->dry_run ? "marked deleted by the next run" : "marked deleted just now");
     if (r->waiting.n)
@@ -101,8 +105,8 @@ static void print_result(const struct options *o, const struct maintain_result *
     print_sum("Dropped", &r->dropped, "content");
     print_sum("Packs deleted", &r->deleted, "pack");
     if (r->rewritten.n)
-        printf("%-18s%s in %llu contents of %llu short pack%s stored again together\n", "Rewritten",
-               text_bytes(r->rewritten.bytes), (unsigned long long)r->rewritten.n,
+        printf("%-18s%s in %llu content%s of %llu short pack%s stored again together\n", "Rewritten",
+               text_bytes(r->rewritten.bytes), (unsigned long long)r->rewritten.n, plural(r->rewritten.n),
                (unsigned long long)r->rewritten_packs, r->rewritten_packs == 1 ? "" : "s");
     if (r->logs.n)
         print_sum("Logs deleted", &r->logs, "log");
@@ -112,10 +116,11 @@ static void print_result(const struct options *o, const struct maintain_result *
         print_sum("Locks extended", &r->locks, "blob");
     print_index(&r->index);
     if (r->damaged)
-        printf("DAMAGED           %llu needed contents, marked deleted, cannot be read\n",
-               (unsigned long long)r->damaged);
+        printf("DAMAGED           %llu needed content%s, marked deleted, cannot be read\n",
+               (unsigned long long)r->damaged, plural(r->damaged));
     if (r->unreadable.n)
-        printf("DAMAGED           %llu contents of short packs cannot be read\n", (unsigned long long)r->unreadable.n);
+        printf("DAMAGED           %llu content%s of short packs cannot be read\n", (unsigned long long)r->unreadable.n,
+               plural(r->unreadable.n));
     if (r->unmarked.n)
         print_sum("Not yet marked", &r->unmarked, "content");
     if (r->needs)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* moves.c - backup, restore and verify with -r */
 #include "daemon/cli/confirm.h"
+#include "base/units.h"
 #include "daemon/cli/live.h"
 #include "daemon/cli/stages.h"
 #include "daemon/mover/history.h"
@@ -83,13 +84,16 @@ static void print_backup_details(const struct backup_result *b)
     printf("Read        %s; %s of holes skipped, %s of zeros found\n", text_bytes(b->read_bytes),
            text_bytes(b->hole_bytes), text_bytes(b->zero_bytes));
     if (b->incremental)
-        printf("Unchanged   %s in %lu chunks, taken over from the parent; %s of them read and compared\n",
-               text_bytes(b->cloned_bytes), (unsigned long)b->cloned_chunks, text_bytes(b->sampled_bytes));
-    printf("Duplicate   %s in %lu chunks\n", text_bytes(b->duplicate_bytes), (unsigned long)b->duplicate_chunks);
-    printf("New         %s in %lu chunks, stored in %lu packs\n", text_bytes(b->new_bytes),
-           (unsigned long)b->new_chunks, (unsigned long)b->packs);
+        printf("Unchanged   %s in %lu chunk%s, taken over from the parent; %s of that read and compared\n",
+               text_bytes(b->cloned_bytes), (unsigned long)b->cloned_chunks, plural(b->cloned_chunks),
+               text_bytes(b->sampled_bytes));
+    printf("Duplicate   %s in %lu chunk%s\n", text_bytes(b->duplicate_bytes), (unsigned long)b->duplicate_chunks,
+           plural(b->duplicate_chunks));
+    printf("New         %s in %lu chunk%s, stored in %lu pack%s\n", text_bytes(b->new_bytes),
+           (unsigned long)b->new_chunks, plural(b->new_chunks), (unsigned long)b->packs, plural(b->packs));
     if (b->adopted_packs)
-        printf("Adopted     %lu packs of an interrupted run\n", (unsigned long)b->adopted_packs);
+        printf("Adopted     %lu pack%s of an interrupted run\n", (unsigned long)b->adopted_packs,
+               plural(b->adopted_packs));
     stages_print(b->stages, b->n_stages, b->bottleneck);
 }
 
@@ -267,7 +271,8 @@ static void print_restore(const struct options *o, const struct restore_result *
         putchar('\n');
     if (!o->verbose)
         return;
-    printf("Fetched     %s in %lu contents\n", text_bytes(t->fetched_bytes), (unsigned long)t->contents);
+    printf("Fetched     %s in %lu content%s\n", text_bytes(t->fetched_bytes), (unsigned long)t->contents,
+           plural(t->contents));
     printf("Written     %s, zeros %s\n", text_bytes(t->written_bytes), text_bytes(t->zero_bytes));
     stages_print(t->stages, t->n_stages, t->bottleneck);
 }
@@ -413,12 +418,13 @@ static void print_verify(const struct options *o, const struct verify_result *v)
         puts("no damage found");
     if (!o->verbose)
         return;
-    printf("Contents    %lu of %lu read, in %lu objects\n", (unsigned long)v->contents_read, (unsigned long)v->contents,
-           (unsigned long)v->objects);
-    printf("Index       %lu entries in %lu packs\n", (unsigned long)v->index_entries, (unsigned long)v->packs);
+    printf("Contents    %lu of %lu read, in %lu object%s\n", (unsigned long)v->contents_read,
+           (unsigned long)v->contents, (unsigned long)v->objects, plural(v->objects));
+    printf("Index       %lu %s in %lu pack%s\n", (unsigned long)v->index_entries,
+           v->index_entries == 1 ? "entry" : "entries", (unsigned long)v->packs, plural(v->packs));
     if (v->packs_not_indexed)
-        printf("Not indexed %lu packs, being written or left by an interrupted run, which its next one adopts\n",
-               (unsigned long)v->packs_not_indexed);
+        printf("Not indexed %lu pack%s, being written or left by an interrupted run, which its next one adopts\n",
+               (unsigned long)v->packs_not_indexed, plural(v->packs_not_indexed));
     stages_print(v->stages, v->n_stages, v->bottleneck);
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "base/time.h"
+#include "base/units.h"
 #include "repo/copy.h"
 
 #include <errno.h>
@@ -87,12 +88,13 @@ static void print_copy(const struct options *o, const char *place, const struct 
     }
     if (o->quiet)
         return;
-    printf("%s %llu blobs, %s, to %s", o->dry_run ? "Would copy" : "Copied", (unsigned long long)c->copied.n,
-           text_bytes(c->copied.bytes), place);
-    printf("; %llu blobs, %s, were there.\n", (unsigned long long)c->present.n, text_bytes(c->present.bytes));
+    printf("%s %llu blob%s, %s, to %s", o->dry_run ? "Would copy" : "Copied", (unsigned long long)c->copied.n,
+           plural(c->copied.n), text_bytes(c->copied.bytes), place);
+    printf("; %llu blob%s, %s, %s there.\n", (unsigned long long)c->present.n, plural(c->present.n),
+           text_bytes(c->present.bytes), c->present.n == 1 ? "was" : "were");
     if (c->surplus.n)
-        printf("The copy keeps %llu blobs, %s, that the repository does not have any more.\n",
-               (unsigned long long)c->surplus.n, text_bytes(c->surplus.bytes));
+        printf("The copy keeps %llu blob%s, %s, that the repository does not have any more.\n",
+               (unsigned long long)c->surplus.n, plural(c->surplus.n), text_bytes(c->surplus.bytes));
     print_leftovers(c->left.n, c->left.bytes, o->dry_run);
 }
 

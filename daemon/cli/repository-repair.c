@@ -3,6 +3,7 @@
 #include "daemon/cli/cli.h"
 
 #include "base/cleanup.h"
+#include "base/units.h"
 #include "daemon/mover/repair.h"
 
 #include <string.h>
@@ -75,39 +76,41 @@ static void print_result(const struct options *o, const struct repair_result *r)
     printf("Packs             %llu of %llu read, %llu with contents that no index had\n", (unsigned long long)r->read,
            (unsigned long long)r->packs, (unsigned long long)r->found);
     if (r->waiting)
-        printf("Left to writers   %llu packs of sessions that have given a sign of life within 96 hours\n",
-               (unsigned long long)r->waiting);
+        printf("Left to writers   %llu pack%s of sessions that have given a sign of life within 96 hours\n",
+               (unsigned long long)r->waiting, plural(r->waiting));
     printf("Contents          %llu, %s, %sput into the index again\n", (unsigned long long)r->contents.n,
            text_bytes(r->contents.bytes), would);
     if (r->elsewhere.n)
         printf("Copies            %llu of them, %s, whose pack is missing where the index had them\n",
                (unsigned long long)r->elsewhere.n, text_bytes(r->elsewhere.bytes));
     if (r->marks)
-        printf("Deleted           %llu marks of deleted contents %sput into the index again\n",
-               (unsigned long long)r->marks, would);
+        printf("Deleted           %llu mark%s of deleted contents %sput into the index again\n",
+               (unsigned long long)r->marks, plural(r->marks), would);
     if (r->epochs)
         printf("Epochs            %llu had lost all their index blobs, and %s one\n", (unsigned long long)r->epochs,
                o->dry_run ? "would get" : "have");
     if (r->missing)
-        printf("MISSING           %llu contents whose index was damaged, and whose packs are missing\n",
-               (unsigned long long)r->missing);
+        printf("MISSING           %llu content%s whose index was damaged, and whose pack%s missing\n",
+               (unsigned long long)r->missing, plural(r->missing), r->missing == 1 ? " is" : "s are");
     if (r->unreadable)
-        printf("Local indexes     those of %llu packs cannot be read; the index has contents of these packs\n",
-               (unsigned long long)r->unreadable);
+        printf("Local indexes     those of %llu pack%s cannot be read; the index has contents of %s\n",
+               (unsigned long long)r->unreadable, plural(r->unreadable), r->unreadable == 1 ? "it" : "these packs");
     if (r->unknown)
-        printf("UNKNOWN           %llu packs have local indexes that cannot be read, and no index has their contents\n",
-               (unsigned long long)r->unknown);
+        printf("UNKNOWN           %llu pack%s that cannot be read, and no index has %s contents\n",
+               (unsigned long long)r->unknown, r->unknown == 1 ? " has a local index" : "s have local indexes",
+               r->unknown == 1 ? "its" : "their");
     if (r->manifests)
         printf(
-            "LEFT OUT          %llu contents of manifests that cannot be read, and that no index has: which snapshots "
-            "they had is not known\n",
-            (unsigned long long)r->manifests);
+            "LEFT OUT          %llu content%s of manifests that cannot be read, and that no index has: which snapshots "
+            "%s had is not known\n",
+            (unsigned long long)r->manifests, plural(r->manifests), r->manifests == 1 ? "it" : "they");
     if (o->dry_run)
         puts("Nothing was changed.");
     else if (!r->written && !r->aside && !r->epochs && r->write_epoch < 0)
         puts("Nothing had to be repaired.");
     else
-        printf("%llu index blobs were written. Next: %s verify\n", (unsigned long long)r->written, cli_how(o));
+        printf("%llu index blob%s written. Next: %s verify\n", (unsigned long long)r->written,
+               r->written == 1 ? " was" : "s were", cli_how(o));
 }
 
 int cli_repo_repair(const struct options *o, struct err *e)

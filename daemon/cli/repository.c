@@ -4,6 +4,7 @@
 
 #include "base/bytes.h"
 #include "base/nearest.h"
+#include "base/units.h"
 #include "cfg/cfg.h"
 #include "daemon/cli/confirm.h"
 #include "repo/marker.h"
@@ -383,15 +384,15 @@ int cli_repo_status(const struct options *o, struct err *e)
     printf("Snapshots         %lu complete, %lu incomplete\n", (unsigned long)snapshots[0],
            (unsigned long)snapshots[1]);
     printf("Packs             %lu, %s\n", (unsigned long)sums.packs, text_bytes(sums.pack_bytes));
-    printf("Index             %lu blobs, %s, %lu entries in use", (unsigned long)sums.indexes,
-           text_bytes(sums.index_bytes), (unsigned long)is.entries);
+    printf("Index             %lu blob%s, %s, %lu %s in use", (unsigned long)sums.indexes, plural(sums.indexes),
+           text_bytes(sums.index_bytes), (unsigned long)is.entries, is.entries == 1 ? "entry" : "entries");
     if (f->epochs.enabled)
         printf(", write epoch %ld", (long)is.write_epoch);
     printf("\nIndex cache       %s in %s\n", text_bytes(is.cache_bytes), repo_cache_dir(r));
     if (f->retention_mode[0])
         printf("Object lock       %s, %s\n", f->retention_mode, text_seconds((double)f->retention_period_ns * 1e-9));
     if (bad)
-        printf("WARNING           %u snapshot manifests cannot be read\n", bad);
+        printf("WARNING           %u snapshot manifest%s cannot be read\n", bad, plural(bad));
     return 0;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* requests.c - verbs that request an operation from the daemon */
 #include "daemon/cli/restore-all.h"
+#include "base/units.h"
 #include "daemon/cli/confirm.h"
 #include "daemon/cli/verdicts.h"
 #include "daemon/records/records.h"
@@ -352,26 +353,29 @@ static void print_scan(const struct options *o, const json_t *answer)
     char whose[300] = "this node";
     if (o->node)
         snprintf(whose, sizeof whose, "node %.255s", text_name(o->node));
-    printf("%lld snapshots of %s in the repository: %lld already recorded, %lld volumes added\n",
-           (long long)jint(answer, "snapshots"), whose, (long long)jint(answer, "known"),
-           (long long)jint(answer, "added"));
+    printf("%lld snapshot%s of %s in the repository: %lld already recorded, %lld volume%s added\n",
+           (long long)jint(answer, "snapshots"), plural((uint64_t)jint(answer, "snapshots")), whose,
+           (long long)jint(answer, "known"), (long long)jint(answer, "added"), plural((uint64_t)jint(answer, "added")));
     if (jint(answer, "outcomes"))
-        printf("The outcome of %lld backups was found in the repository\n", (long long)jint(answer, "outcomes"));
+        printf("The outcome%s of %lld backup%s found in the repository\n", plural((uint64_t)jint(answer, "outcomes")),
+               (long long)jint(answer, "outcomes"), jint(answer, "outcomes") == 1 ? " was" : "s were");
     if (jint(answer, "malformed"))
-        printf("%lld records of backups in the repository are malformed and were passed over\n",
-               (long long)jint(answer, "malformed"));
+        printf("%lld malformed record%s of backups in the repository passed over\n",
+               (long long)jint(answer, "malformed"), plural((uint64_t)jint(answer, "malformed")));
     if (jint(answer, "elsewhere"))
         printf(
-            "Another machine has recorded %lld backups under this node's name since this daemon knows the repository. "
+            "Another machine has recorded %lld backup%s under this node's name since this daemon knows the repository. "
             "Two machines must not have the same node-name; unfinished backups of the other one are left alone "
             "until provisional-ttl.\n",
-            (long long)jint(answer, "elsewhere"));
+            (long long)jint(answer, "elsewhere"), plural((uint64_t)jint(answer, "elsewhere")));
     if (jint(answer, "removed"))
-        printf("%lld records of other nodes' unfinished backups removed\n", (long long)jint(answer, "removed"));
+        printf("%lld record%s of other nodes' unfinished backups removed\n", (long long)jint(answer, "removed"),
+               plural((uint64_t)jint(answer, "removed")));
     if (jint(answer, "stale"))
-        printf("%lld records of other nodes' unfinished backups are older than provisional-ttl; "
-               "--remove-provisional removes them\n",
-               (long long)jint(answer, "stale"));
+        printf("%lld record%s of other nodes' unfinished backups %s older than provisional-ttl; "
+               "--remove-provisional removes %s\n",
+               (long long)jint(answer, "stale"), plural((uint64_t)jint(answer, "stale")),
+               jint(answer, "stale") == 1 ? "is" : "are", jint(answer, "stale") == 1 ? "it" : "them");
 }
 
 int ask_scan(const struct options *o, struct err *e)
@@ -398,10 +402,12 @@ int ask_scan(const struct options *o, struct err *e)
     else if (!o->quiet)
         print_scan(o, answer);
     if (!o->json && !o->quiet && jint(answer, "lost"))
-        printf("%lld recorded snapshots are missing and no longer count as backups\n", (long long)jint(answer, "lost"));
+        printf("%lld recorded snapshot%s\n", (long long)jint(answer, "lost"),
+               jint(answer, "lost") == 1 ? " is missing and no longer counts as a backup"
+                                         : "s are missing and no longer count as backups");
     if (!o->json && jint(answer, "unreadable"))
-        log_warning("%lld snapshots of the repository cannot be read: whether recorded ones are missing is not known",
-                    (long long)jint(answer, "unreadable"));
+        log_warning("%lld snapshot%s of the repository cannot be read: whether recorded ones are missing is not known",
+                    (long long)jint(answer, "unreadable"), plural((uint64_t)jint(answer, "unreadable")));
     return 0;
 }
 
@@ -421,8 +427,9 @@ int ask_detach(const struct options *o, struct err *e)
     if (o->json)
         print_answer(o, answer);
     else if (!o->quiet)
-        printf("Repository %s detached: %lld backups removed from the records; its data are kept\n",
-               text_name(jstr(answer, "repository")), (long long)jint(answer, "backups"));
+        printf("Repository %s detached: %lld backup%s removed from the records; its data are kept\n",
+               text_name(jstr(answer, "repository")), (long long)jint(answer, "backups"),
+               plural((uint64_t)jint(answer, "backups")));
     return 0;
 }
 
@@ -481,9 +488,9 @@ static void print_verdicts(const struct options *o, const json_t *ended)
     if (jint(answer, "omitted"))
         printf("%s%lld more not listed: too many\n", *last ? "\n" : "", (long long)jint(answer, "omitted"));
     print_leftovers((uint64_t)jint(answer, "leftovers"), (uint64_t)jint(answer, "leftoverBytes"), o->dry_run);
-    printf("%s%lld of %lld snapshots %s\n", *last ? "\n" : "", (long long)jint(answer, "expired"),
-           (long long)(jint(answer, "expired") + jint(answer, "kept")),
-           o->dry_run ? "would be deleted; nothing was changed" : "deleted");
+    const long long all = jint(answer, "expired") + jint(answer, "kept");
+    printf("%s%lld of %lld snapshot%s %s\n", *last ? "\n" : "", (long long)jint(answer, "expired"), all,
+           plural((uint64_t)all), o->dry_run ? "would be deleted; nothing was changed" : "deleted");
     if (o->dry_run)
         puts("By the policies in the repository: a keep-* that was changed in the configuration is put there by the\n"
              "next backup of its volume, which then deletes what that does not keep.");
@@ -503,13 +510,14 @@ static int confirm_expire(const struct options *o, struct err *e)
     if (rc >= 0)
         rc = exit_code_of(o, ended, e);
     const json_t *plan = json_array_get(jarr(jobj(ended, "result"), "answers"), 0);
-    if (rc < 0 || jint(plan, "expired") <= 0)
+    const long long expired = jint(plan, "expired"), all = expired + jint(plan, "kept");
+    if (rc < 0 || expired <= 0)
         return rc;
     return confirm(
         o, e,
-        "%lld of %lld snapshots in the repository have expired and will be deleted (--dry-run --explain lists "
-        "them).",
-        (long long)jint(plan, "expired"), (long long)(jint(plan, "expired") + jint(plan, "kept")));
+        "%lld of %lld snapshot%s in the repository %s expired and will be deleted (--dry-run --explain lists "
+        "%s).",
+        expired, all, plural((uint64_t)all), expired == 1 ? "has" : "have", expired == 1 ? "it" : "them");
 }
 
 int ask_expire(const struct options *o, struct err *e)

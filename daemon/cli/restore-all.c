@@ -7,6 +7,8 @@
  */
 #include "daemon/cli/restore-all.h"
 
+#include "base/units.h"
+
 #include <errno.h>
 #include <string.h>
 
@@ -122,8 +124,8 @@ static int verdict(const json_t *rows, struct err *e)
     }
     if (!failed)
         return 0;
-    return err_set(e, failed < n ? ERR_PARTIAL : (enum err_class)code, 0, "%zu of %zu volumes were not restored",
-                   failed, n);
+    return err_set(e, failed < n ? ERR_PARTIAL : (enum err_class)code, 0, "%zu of %zu volume%s %s not restored", failed,
+                   n, plural(n), failed == 1 ? "was" : "were");
 }
 
 /* In the order of the backup. */

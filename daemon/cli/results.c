@@ -2,6 +2,7 @@
 /* results.c - see results.h */
 #include "daemon/cli/results.h"
 
+#include "base/units.h"
 #include "daemon/cli/labels.h"
 #include "daemon/cli/stages.h"
 
@@ -112,8 +113,9 @@ static void verify_text(struct text *t, const json_t *r)
 
 static void verify_details(struct text *t, const json_t *r)
 {
-    put_text(t, "%lld of %lld contents read, %lld objects", (long long)jint(r, "contentsRead"),
-             (long long)jint(r, "contents"), (long long)jint(r, "objects"));
+    put_text(t, "%lld of %lld content%s read, %lld object%s", (long long)jint(r, "contentsRead"),
+             (long long)jint(r, "contents"), plural((uint64_t)jint(r, "contents")), (long long)jint(r, "objects"),
+             plural((uint64_t)jint(r, "objects")));
 }
 
 static long long count_readable(const json_t *list)
@@ -123,6 +125,14 @@ static long long count_readable(const json_t *list)
     long long n = 0;
     json_object_foreach((json_t *)(uintptr_t)list, id, v) n += json_is_true(v);
     return n;
+}
+
+/* "1 of 2 snapshots deleted"; `some` < 0: "2 snapshots deleted". */
+static void put_snapshots(struct text *t, long long some, long long all, const char *how)
+{
+    if (some >= 0)
+        put_text(t, "%lld of ", some);
+    put_text(t, "%lld snapshot%s %s", all, plural((uint64_t)all), how);
 }
 
 static void admin_text(struct text *t, const json_t *r)
@@ -136,20 +146,20 @@ static void admin_text(struct text *t, const json_t *r)
             continue; /* the error of the operation */
         put_text(t, "%s", t->len ? "; " : "");
         if (!strcmp(verb, "scan"))
-            put_text(t, "%zu snapshots found", json_array_size(jarr(a, "snapshots")));
+            put_snapshots(t, -1, (long long)json_array_size(jarr(a, "snapshots")), "found");
         else if (!strcmp(verb, "check") && jarr(a, "proven"))
-            put_text(t, "%zu of %zu snapshots readable", json_array_size(jarr(a, "proven")),
-                     json_array_size(jarr(a, "proven")) + json_object_size(jobj(a, "refused")));
+            put_snapshots(t, (long long)json_array_size(jarr(a, "proven")),
+                          (long long)(json_array_size(jarr(a, "proven")) + json_object_size(jobj(a, "refused"))),
+                          "readable");
         else if (!strcmp(verb, "check"))
-            put_text(t, "%lld of %zu snapshots readable", count_readable(jobj(a, "readable")),
-                     json_object_size(jobj(a, "readable")));
-        else if (!strcmp(verb, "delete"))
-            put_text(t, "%lld snapshots deleted, %lld did not exist", (long long)jint(a, "deleted"),
-                     (long long)jint(a, "gone"));
-        else if (!strcmp(verb, "expire"))
-            put_text(t, "%lld of %lld snapshots %s", (long long)jint(a, "expired"),
-                     (long long)(jint(a, "expired") + jint(a, "kept")),
-                     jbool(a, "dryRun") ? "would be deleted" : "deleted");
+            put_snapshots(t, count_readable(jobj(a, "readable")), (long long)json_object_size(jobj(a, "readable")),
+                          "readable");
+        else if (!strcmp(verb, "delete")) {
+            put_snapshots(t, -1, jint(a, "deleted"), "deleted");
+            put_text(t, ", %lld did not exist", (long long)jint(a, "gone"));
+        } else if (!strcmp(verb, "expire"))
+            put_snapshots(t, jint(a, "expired"), jint(a, "expired") + jint(a, "kept"),
+                          jbool(a, "dryRun") ? "would be deleted" : "deleted");
         else
             put_text(t, "%s done", verb);
     }
@@ -161,8 +171,9 @@ static void maintain_text(struct text *t, const json_t *r)
     if (*jstr(m, "refused"))
         return; /* why is said with the state */
     if (!jbool(m, "full")) {
-        put_text(t, "%lld index epochs compacted, %lld index blobs deleted", (long long)jint(index, "epochsCompacted"),
-                 (long long)jint(index, "blobsDeleted"));
+        put_text(t, "%lld index epoch%s compacted, %lld index blob%s deleted",
+                 (long long)jint(index, "epochsCompacted"), plural((uint64_t)jint(index, "epochsCompacted")),
+                 (long long)jint(index, "blobsDeleted"), plural((uint64_t)jint(index, "blobsDeleted")));
         return;
     }
     put_text(t, "%s%s of %s in packs", jbool(m, "dryRun") ? "would free " : "freed ",
@@ -172,7 +183,7 @@ static void maintain_text(struct text *t, const json_t *r)
     if (jint(m, "backFromNs") > 0)
         put_text(t, " until %s or later", text_local_time(jint(m, "backFromNs")));
     if (jint(m, "damaged") > 0)
-        put_text(t, ", %lld contents DAMAGED", (long long)jint(m, "damaged"));
+        put_text(t, ", %lld content%s DAMAGED", (long long)jint(m, "damaged"), plural((uint64_t)jint(m, "damaged")));
 }
 
 /* "1.2 GiB in 12 s (100 MiB/s), 34.5 GiB were there, verified" */
@@ -192,13 +203,15 @@ static void copy_text(struct text *t, const json_t *r)
 
 static void plugin_verify_text(struct text *t, const json_t *r)
 {
-    put_text(t, "%lld backups intact, %lld damaged, %lld missing, %lld not verified", (long long)jint(r, "done"),
-             (long long)jint(r, "damaged"), (long long)jint(r, "missing"), (long long)jint(r, "failed"));
+    put_text(t, "%lld backup%s intact, %lld damaged, %lld missing, %lld not verified", (long long)jint(r, "done"),
+             plural((uint64_t)jint(r, "done")), (long long)jint(r, "damaged"), (long long)jint(r, "missing"),
+             (long long)jint(r, "failed"));
 }
 
 static void plugin_delete_text(struct text *t, const json_t *r)
 {
-    put_text(t, "%lld backups deleted by plugin %s", (long long)jint(r, "done"), jstr(r, "plugin"));
+    put_text(t, "%lld backup%s deleted by plugin %s", (long long)jint(r, "done"), plural((uint64_t)jint(r, "done")),
+             jstr(r, "plugin"));
     if (jint(r, "failed"))
         put_text(t, ", %lld could not be deleted", (long long)jint(r, "failed"));
 }

@@ -182,7 +182,9 @@ static void show_records(FILE *f, const json_t *r)
     char line[1024] = "";
     size_t n = 0, i;
     if (owed) {
-        snprintf(line, sizeof line, "outcomes of %lld backups not recorded in it yet, the first ended %s",
+        snprintf(line, sizeof line,
+                 jint(owed, "backups") == 1 ? "outcome of %lld backup not recorded in it yet, which ended %s"
+                                            : "outcomes of %lld backups not recorded in it yet, the first ended %s",
                  (long long)jint(owed, "backups"), text_ago(jint(owed, "since_ns")));
         print_labelled(f, "", line);
     }

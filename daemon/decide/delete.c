@@ -10,6 +10,7 @@
  */
 #include "base/cleanup.h"
 #include "base/time.h"
+#include "base/units.h"
 #include "daemon/decide/decide.h"
 
 #include <errno.h>
@@ -418,7 +419,7 @@ static int refuse_inspected(const struct backup *b, const struct owned *o, struc
     const struct native_row *n = &o->inspected;
     char more[64] = "";
     if (o->n_inspected > 1)
-        snprintf(more, sizeof more, ", and of %u other volumes", o->n_inspected - 1);
+        snprintf(more, sizeof more, ", and of %u other volume%s", o->n_inspected - 1, plural(o->n_inspected - 1));
     err_set(e, ERR_BUSY, 0, "backup %s failed and is kept for inspection: native snapshot %s of %s%s%s%s", b->id, n->id,
             n->volume->name, n->kept.alias[0] ? " with its intermediate " : "", n->kept.alias, more);
     return err_hint(e, "`snapferry unhold %s` removes what was kept, --even-kept also deletes it with the backup",

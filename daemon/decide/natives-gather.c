@@ -61,8 +61,12 @@ bool native_job_ended(struct records *r, const struct cfg *c, const struct nativ
     return !own;
 }
 
-void natives_note_jobs(struct records *r, const struct cfg *c, struct native_facts *f, size_t n)
+void natives_note_jobs(struct records *r, const struct cfg *c, struct native_rules *rules, struct native_facts *f,
+                       size_t n)
 {
+    const struct native_row *first = n && c ? native_row_peek(r, f[0].alias) : NULL;
+    const struct volume_row *v = first ? volume_row_peek(r, first->volume_id) : NULL;
+    rules->jobs_retain = v && cfg_jobs_retain(c, volume_subject(v->volume));
     for (size_t i = 0; i < n; i++) {
         const struct native_row *row = f[i].job[0] && !f[i].running ? native_row_peek(r, f[i].alias) : NULL;
         f[i].job_ended = row && native_job_ended(r, c, row);

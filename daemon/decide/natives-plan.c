@@ -142,18 +142,30 @@ static void count_kept(struct plan *p, const struct native_facts *f)
         p->volume_count++;
 }
 
+/* "; pruned after 2 newer backups", and which of them count, and what may come before. */
+static void say_until(const struct plan *p, struct native_facts *f, unsigned number, unsigned newer, unsigned slot)
+{
+    const unsigned more = number - newer;
+    char which[100] = "", age[80] = "";
+    if (f->job[0])
+        snprintf(which, sizeof which, " of job %.80s", f->job);
+    else if (p->r->jobs_retain)
+        snprintf(which, sizeof which, " (jobs with a snapshots-to-retain of their own do not count)");
+    if (p->r->retain_max_age_s > 0)
+        snprintf(age, sizeof age, ", or once it is older than %s", duration_words(p->r->retain_max_age_s));
+    say(f, KEPT, "%u of %u retained; pruned after %u newer backup%s%s%s", newer + slot + 1, number, more,
+        more == 1 ? "" : "s", which, age);
+}
+
 static void plan_moved(struct plan *p, size_t i)
 {
     struct native_facts *f = p->by_age[i];
     unsigned number = number_for(p, f), newer = newer_kept(p, i), slot = slot_in_retain(p, f);
-    char safe[160], ended[128], job[100] = "";
+    char safe[160], ended[128];
     complete(f, safe, sizeof safe);
-    if (f->job[0])
-        snprintf(job, sizeof job, " of job %.80s", f->job);
     if (over_age(p, f, p->r->retain_max_age_s)) {
         say(f, DUE, "%s, and it is older than %s (retain-max-age)", safe, duration_words(p->r->retain_max_age_s));
     } else if (newer + slot < number) {
-        unsigned more = number - newer;
         f->reasons |= NATIVE_RETAINED;
         if (is_ended(p, f))
             say(f, KEPT, "%u of %u retained; %s: only `native prune --gone` removes it", newer + slot + 1, number,
@@ -161,8 +173,7 @@ static void plan_moved(struct plan *p, size_t i)
         else if (f->reasons & (NATIVE_HOLD | NATIVE_INSPECTION)) /* newer ones prune it only once it is released */
             say(f, KEPT, "%u of %u retained", newer + slot + 1, number);
         else
-            say(f, KEPT, "%u of %u retained; pruned after %u newer backup%s%s", newer + slot + 1, number, more,
-                more == 1 ? "" : "s", job);
+            say_until(p, f, number, newer, slot);
         count_kept(p, f);
     } else if (p->r->prune_ended && is_ended(p, f)) {
         say(f, DUE, "%s, and %s", safe, ended_why(p, f, ended, sizeof ended));
@@ -225,7 +236,7 @@ static void plan_snapshot_only(struct plan *p, size_t i)
     bool old = over_age(p, f, p->r->snapshot_only_max_age_s), wanted = !old && count + slot < keep;
     if (wanted) {
         f->reasons |= NATIVE_SNAPSHOT_ONLY;
-        say(f, KEPT, "%u of %u snapshots without a backup (snapshot-only-keep)", count + slot + 1, keep);
+        say(f, KEPT, "%u of %u snapshot%s without a backup (snapshot-only-keep)", count + slot + 1, keep, plural(keep));
         p->snapshot_only_count++;
     }
     if (!p->newer_good && (!wanted || is_sole(p, i))) {
@@ -264,7 +275,10 @@ static void plan_references(const struct plan *p, struct native_facts *f)
     if (f->cbt_parent && p->r->keep_parent && !(p->r->prune_ended && is_ended(p, f)) && !f->missing && !f->expired &&
         !f->removing) {
         f->reasons |= NATIVE_CBT_PARENT;
-        say(f, KEPT, "the base of the next incremental backup");
+        say(f, KEPT,
+            p->r->ended ? "the base of incremental backups, should its volume be backed up again (`native prune "
+                          "--gone` removes it)"
+                        : "the base of the next incremental backup");
     }
 }
 

@@ -61,6 +61,7 @@ struct native_rules {
     bool prune_after;       /* prune = after: it may be over the limit until its data has moved */
     const char *ended;      /* volume_ended_why(): no newer ones will come. NULL: they will */
     bool prune_ended;       /* none of such a volume, or of a job that has ended, is retained (native prune --gone) */
+    bool jobs_retain;       /* jobs of the volume have numbers of their own: what they take is not counted with it */
     bool snapshot_only;     /* move-data = no: the new one stays, and is refused at the high-water mark */
     char job[128];          /* `retain` is this job's own number (RS-29); "": the volume's */
     double pool_used_ratio; /* < 0: unknown */
@@ -96,8 +97,9 @@ const char *volume_ended_why(struct records *r, const struct cfg *c, const char 
 /* Whether the number that one counts under was its job's own, which the configuration no longer has: it counts with
  * none that will come. `c` NULL: as above. */
 bool native_job_ended(struct records *r, const struct cfg *c, const struct native_row *n);
-/* Notes that of all of them. */
-void natives_note_jobs(struct records *r, const struct cfg *c, struct native_facts *f, size_t n);
+/* Notes that of all of them, the natives of one volume, and in `rules` whether its jobs have numbers of their own. */
+void natives_note_jobs(struct records *r, const struct cfg *c, struct native_rules *rules, struct native_facts *f,
+                       size_t n);
 /* By which a native snapshot is judged: the policy in force for the next backup of its job (`job` false: of the
  * volume), or the one that it was taken under, where there will be none. New reference. `c` NULL: as above. */
 const struct policy *native_policy(struct records *r, const struct cfg *c, const struct native_row *n, bool job);

@@ -54,8 +54,9 @@ int natives_plan_prune(struct decide *d, const char *volume_id, const struct nat
     int rc = natives_gather(d->records, volume_id, &f, &n, e);
     if (rc < 0)
         return rc;
-    natives_note_jobs(d->records, d->world.cfg, f, n);
-    natives_plan(rules, f, n, v);
+    struct native_rules now = *rules;
+    natives_note_jobs(d->records, d->world.cfg, &now, f, n);
+    natives_plan(&now, f, n, v);
     plan_natives(d, f, n);
     *items = json_array();
     *check = json_object();

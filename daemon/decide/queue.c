@@ -35,7 +35,8 @@ static bool may_prepare(struct decide *d, const struct operation *op, char *why,
     const unsigned ahead = prepare_ahead(cfg_daemon(d->world.cfg), operation_is_restore(op));
     const char *first;
     if (u.exposed >= ahead)
-        snprintf(why, cap, "%u operations are prepared already (prepare-ahead)", u.exposed);
+        snprintf(why, cap, "%u operation%s prepared already (prepare-ahead)", u.exposed,
+                 u.exposed == 1 ? " is" : "s are");
     else if (u.exposed + board_ahead(d->board, op, is_down, d, &first) >= ahead)
         snprintf(why, cap, "queued behind %s", first);
     else
@@ -56,7 +57,8 @@ static bool may_move(struct decide *d, const struct operation *op, char *why, si
     if (!per_device)
         per_device = c->per_device;
     if (restore ? u.moving >= total : backups >= c->slots || u.moving >= total)
-        snprintf(why, cap, "all %u slots are in use", restore ? total : c->slots);
+        snprintf(why, cap, (restore ? total : c->slots) == 1 ? "the only slot is in use" : "all %u slots are in use",
+                 restore ? total : c->slots);
     else if (per_class && in_class >= per_class)
         snprintf(why, cap, "class \"%s\" has %u running already", op->own->name, in_class);
     else if (per_device && on_device >= per_device)

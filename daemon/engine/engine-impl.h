@@ -95,7 +95,10 @@ struct engine {
     uint64_t write_errors_kept; /* of this life's failed writes of the records, those that their counter has */
     unsigned orphans;           /* objects with our tag that no record knows */
     json_t *orphan_list;
-    json_t *pools;                          /* volume id -> how full its pool is, as last seen */
+    json_t *pools;                         /* volume id -> how full its pool is, as last seen (pools.c) */
+    int64_t pools_ns;                      /* boot_ns(): when the look that saw it began, 0: none yet */
+    int64_t pools_began_ns, pools_took_ns; /* of the look for who asks that runs, or ran last */
+    bool pools_running;
     const struct engine_observer *observer; /* NULL: none */
     struct overview *overview;              /* kept.c */
     struct asked_position asked;
@@ -318,6 +321,13 @@ void repositories_look_since(struct engine *g, int64_t since_ns);
 /* Whether each has been seen by a look that began since, or hangs for so long. */
 bool repositories_seen_since(const struct engine *g, int64_t since_ns, int64_t hangs_ns);
 /* A timer: who has asked for the status gets it, or waits on (status-asked.c). Who still waits gets the error. */
+/* Volumes that have native snapshots, for step_pool(). New reference. */
+json_t *pools_to_ask(struct engine *g);
+/* Takes over what it has answered (NULL: nothing) of a look that began then, by boot_ns(), unless a later one was seen.
+ * Volume id -> how full its pool is; a new reference. */
+json_t *pools_note(struct engine *g, const json_t *out, int64_t began_ns);
+/* Looks for who asks for the status, if that is due. */
+void pools_look(struct engine *g);
 int status_asked_due(sd_event_source *s, uint64_t usec, void *arg);
 void status_asked_stop(struct engine *g, const struct err *e);
 /* Nanoseconds until the next such look; INT64_MAX: all can be used. */

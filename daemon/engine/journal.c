@@ -50,6 +50,7 @@ void journal_run(const struct backup *b)
     span_text((double)(b->completed_ns - b->created_ns) / 1e9, took, sizeof took);
     put_names(names, sizeof names, &b->failed_volumes);
     log_line(b->state == BACKUP_COMPLETED || b->state == BACKUP_CANCELED ? LOG_LVL_INFO : LOG_LVL_WARNING,
-             "%s: %s: %lld of %lld volumes%s, %s%s", b->id, backup_state_name(b->state), (long long)b->counts.completed,
-             (long long)b->counts.attempted, amount, took, names);
+             "%s: %s: %lld of %lld volume%s%s, %s%s", b->id, backup_state_name(b->state),
+             (long long)b->counts.completed, (long long)b->counts.attempted, plural((uint64_t)b->counts.attempted),
+             amount, took, names);
 }

@@ -21,6 +21,7 @@ struct prune {
     bool dry_run, asked;
     bool gone; /* only of volumes and jobs that have ended, and all of them that are safe elsewhere */
     int64_t since_ns;
+    int64_t looked_ns; /* boot_ns(): when the pools were looked at */
     unsigned pending;
 };
 
@@ -60,7 +61,7 @@ static int list_volume(const struct native_row *const *rows, struct native_facts
     CLEANUP(policy_unrefp)
     const struct policy *policy = native_policy(p->engine->records, p->engine->cfg, rows[0], false);
     rules_of(p, rows[0]->volume_id, policy, &rules);
-    natives_note_jobs(p->engine->records, p->engine->cfg, f, n);
+    natives_note_jobs(p->engine->records, p->engine->cfg, &rules, f, n);
     natives_plan(&rules, f, n, &v);
     for (size_t i = 0; i < n; i++)
         json_array_append_new(p->natives, answer_native_planned(rows[i], &f[i]));
@@ -253,29 +254,9 @@ static void prune_run(struct prune *p)
 static void pools_seen(struct step_result *s, void *arg)
 {
     struct prune *p = arg;
-    CLEANUP(step_answer_clear) struct step_answer answer;
-    step_answer_init(&answer);
-    step_answer_load(&answer, s->out);
-    const struct step_item *pool = answer.items.v;
-    for (unsigned i = 0; i < answer.items.n; i++)
-        if (pool[i].used_ratio >= 0)
-            json_object_set_new(p->ratios, pool[i].volume_id, json_real(pool[i].used_ratio));
-    json_decref(p->engine->pools);
-    p->engine->pools = json_deep_copy(p->ratios);
+    json_decref(p->ratios);
+    p->ratios = pools_note(p->engine, s->out, p->looked_ns);
     prune_run(p);
-}
-
-struct pool_items {
-    json_t *items, *seen;
-};
-static int pool_item(const struct native_row *n, void *arg)
-{
-    struct pool_items *x = arg;
-    if (json_object_get(x->seen, n->volume_id) || n->state != NATIVE_PRESENT)
-        return 0;
-    json_object_set_new(x->seen, n->volume_id, json_true());
-    return json_array_append_new(x->items, json_pack("{s:o,s:o}", "class", class_desc_to_json(n->klass), "volume",
-                                                     volume_desc_to_json(n->volume)));
 }
 
 void engine_native_prune(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg)
@@ -291,8 +272,7 @@ void engine_native_prune(struct engine *g, const struct request_args *req, engin
         return;
     }
     struct prune *p = calloc(1, sizeof *p);
-    CLEANUP_JSON json_t *items = json_array(), *seen = json_object();
-    struct pool_items x = {items, seen};
+    CLEANUP_JSON json_t *items = pools_to_ask(g);
     if (!p) {
         err_nomem(&e);
         if (reply)
@@ -310,9 +290,9 @@ void engine_native_prune(struct engine *g, const struct request_args *req, engin
                         .ratios = json_object(),
                         .dry_run = req->dry_run,
                         .gone = req->gone,
-                        .since_ns = now_ns()};
+                        .since_ns = now_ns(),
+                        .looked_ns = boot_ns()};
     snprintf(p->volume, sizeof p->volume, "%s", req->volume);
-    native_row_each(g->records, NULL, pool_item, &x, NULL);
     CLEANUP_JSON json_t *in = json_pack("{s:O}", "items", items);
     if (json_array_size(items) == 0 ||
         step_start(g->steps, "look at the pools", step_pool, in, 60, pools_seen, p, NULL, &e) < 0)

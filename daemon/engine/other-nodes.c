@@ -6,6 +6,7 @@
  * restored here, and counts for nothing else (scan.c).
  */
 #include "base/time.h"
+#include "base/units.h"
 #include "daemon/engine/engine-impl.h"
 #include "daemon/records/opaque.h"
 
@@ -62,8 +63,8 @@ static void scanned(unsigned added, const struct err *e, void *arg)
     }
     o->failed = false;
     if (added)
-        log_info("repository \"%s\": %u volumes of backups of node %s were added to the records", o->repository, added,
-                 o->name);
+        log_info("repository \"%s\": %u volume%s of backups of node %s added to the records", o->repository, added,
+                 plural(added), o->name);
     CLEANUP_JSON json_t *labels = json_pack("{s:s,s:s}", "repository", o->repository, "node", o->name);
     if (records_counter_set(g->records, SCANNED, labels, (double)now_ns() / 1e9, &own) < 0)
         log_warning("repository \"%s\": the time of the scan of node %s cannot be recorded: %s", o->repository, o->name,

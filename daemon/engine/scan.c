@@ -9,6 +9,7 @@
  */
 #include "base/cleanup.h"
 #include "base/time.h"
+#include "base/units.h"
 #include "daemon/engine/scan-impl.h"
 #include "daemon/protocol/mover-wire.h"
 #include "daemon/records/outcome-record.h"
@@ -254,11 +255,11 @@ static void scan_finish(struct scan *s, const struct err *e)
 {
     const struct scan_counts *n = &s->total;
     if (n->passed)
-        log_warning("repository \"%s\": %u snapshots were passed over, their tags are malformed", s->repository,
-                    n->passed);
+        log_warning("repository \"%s\": %u snapshot%s with malformed tags passed over", s->repository, n->passed,
+                    plural(n->passed));
     if (n->malformed)
-        log_warning("repository \"%s\": %u records of backups were passed over, they are malformed", s->repository,
-                    n->malformed);
+        log_warning("repository \"%s\": %u malformed record%s of backups passed over", s->repository, n->malformed,
+                    plural(n->malformed));
     CLEANUP_JSON json_t *out = json_pack(
         "{s:s,s:s,s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i}", "operation", s->operation, "repository", s->repository,
         "node", s->node, "snapshots", (int)n->snapshots, "added", (int)n->added, "known", (int)n->matched, "lost",
@@ -269,8 +270,8 @@ static void scan_finish(struct scan *s, const struct err *e)
             "repository \"%s\": %u snapshot%s of it cannot be read: whether recorded ones are missing is not known",
             s->repository, n->unreadable, n->unreadable == 1 ? "" : "s");
     if (n->elsewhere)
-        log_warning("repository \"%s\": another machine has recorded %u backups as node %s lately", s->repository,
-                    n->elsewhere, s->node);
+        log_warning("repository \"%s\": another machine has recorded %u backup%s as node %s lately", s->repository,
+                    n->elsewhere, plural(n->elsewhere), s->node);
     if (n->added && !s->foreign && !s->engine->stopping)
         volumes_look_again(s->engine); /* which of them are still there */
     if (s->done)

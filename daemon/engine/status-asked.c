@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * status-asked.c - the status as it is now: repositories are looked at when somebody asks
+ * status-asked.c - the status as it is now: repositories and pools are looked at when somebody asks
  *
  * Else one that has gone away would be called available until the next look. The looks are steps. Who asks waits until
  * they have ended, but not longer than a second: an NFS server that hangs delays an answer by that, and none while it
@@ -30,7 +30,8 @@ static void answer(struct engine *g)
     while (list) {
         struct status_asked *a = list;
         list = a->next;
-        if (boot_ns() - a->asked_ns < WAIT_NS && !repositories_seen_since(g, a->asked_ns, WAIT_NS)) {
+        const bool pools = g->pools_running && boot_ns() - g->pools_began_ns < WAIT_NS; /* else it hangs */
+        if (boot_ns() - a->asked_ns < WAIT_NS && (pools || !repositories_seen_since(g, a->asked_ns, WAIT_NS))) {
             a->next = g->status_asked;
             g->status_asked = a;
             continue;
@@ -76,6 +77,7 @@ void engine_status_asked(struct engine *g, engine_reply_fn *reply, void *arg)
     }
     *a = (struct status_asked){g->status_asked, reply, arg, boot_ns()};
     g->status_asked = a;
+    pools_look(g);
     status_asked_due(g->status_due, 0, g);
 }
 

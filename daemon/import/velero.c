@@ -482,7 +482,8 @@ int import_velero(const char *text, char **ini, struct err *e)
     }
     json_decref(doc);
     if (m.n_refused) {
-        err_set(e, ERR_USAGE, EINVAL, "%u entries of the ConfigMap cannot be imported: %s", m.n_refused, m.refused);
+        err_set(e, ERR_USAGE, EINVAL, "%u %s of the ConfigMap cannot be imported: %s", m.n_refused,
+                m.n_refused == 1 ? "entry" : "entries", m.refused);
         err_hint(e, "take them out, and say in the INI file what they meant");
         return -EINVAL;
     }

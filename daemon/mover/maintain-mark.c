@@ -116,8 +116,9 @@ int maintain_mark(struct maintain_mark *m, struct err *e)
     if (rc == 0)
         rc = id_set_settle(m->used, e);
     if (rc == 0 && manifests_ignored(all))
-        rc = err_set(e, ERR_DAMAGE, EBADMSG,
-                     "%llu manifests have ids that no client makes: what they need is unknown, so nothing is removed",
-                     (unsigned long long)manifests_ignored(all));
+        rc = err_set(
+            e, ERR_DAMAGE, EBADMSG, "%llu manifest%s that no client makes: what %s is unknown, so nothing is removed",
+            (unsigned long long)manifests_ignored(all), manifests_ignored(all) == 1 ? " has an id" : "s have ids",
+            manifests_ignored(all) == 1 ? "it needs" : "they need");
     return rc;
 }

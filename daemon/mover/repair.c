@@ -5,6 +5,7 @@
 #include "base/cleanup.h"
 #include "base/crash.h"
 #include "base/time.h"
+#include "base/units.h"
 #include "repo/copy.h"
 
 #include <stdlib.h>
@@ -229,17 +230,19 @@ static int outcome(const struct repair *m, struct err *e)
 {
     const struct repair_result *res = m->ret;
     if (res->vanished) {
-        err_plain(e, ERR_BUSY, EBUSY, "%llu packs were deleted while their contents were put into the index",
-                  (unsigned long long)res->vanished);
+        err_plain(e, ERR_BUSY, EBUSY, "%llu pack%s deleted while %s contents were put into the index",
+                  (unsigned long long)res->vanished, res->vanished == 1 ? " was" : "s were",
+                  res->vanished == 1 ? "its" : "their");
         return err_hint(e, "maintenance runs, by another client: stop it, and run the repair once more");
     }
     if (res->unknown)
-        err_plain(e, ERR_DAMAGE, EBADMSG, "what is in %llu packs is not known: their local indexes cannot be read",
-                  (unsigned long long)res->unknown);
+        err_plain(e, ERR_DAMAGE, EBADMSG, "what is in %llu pack%s is not known: %s be read",
+                  (unsigned long long)res->unknown, plural(res->unknown),
+                  res->unknown == 1 ? "its local index cannot" : "their local indexes cannot");
     else if (res->manifests)
         err_plain(e, ERR_DAMAGE, EBADMSG,
-                  "%llu contents of manifests that no index has cannot be read: which snapshots they had is not known",
-                  (unsigned long long)res->manifests);
+                  "%llu content%s of manifests that no index has cannot be read: which snapshots %s had is not known",
+                  (unsigned long long)res->manifests, plural(res->manifests), res->manifests == 1 ? "it" : "they");
     else
         return 0;
     return err_hint(e, "`verify` shows which snapshots lack something; see snapferry-recovery(7)");

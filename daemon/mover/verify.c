@@ -15,6 +15,7 @@
 
 #include "base/cleanup.h"
 #include "base/time.h"
+#include "base/units.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -56,6 +57,7 @@ struct verify {
     unsigned n_why;
     uint64_t indexed; /* packs that the index knows */
     bool bad_index;   /* it is damaged */
+    bool shut;        /* and who has no cache of it cannot open the repository */
     bool by_bytes;    /* progress is what was read of what the index has, else what was walked of the snapshots */
     uint64_t to_read; /* bytes, by the index */
     struct throttle *reads;
@@ -182,7 +184,9 @@ static void index_damage(struct verify *v, const char *kind, const char *pack, c
 /* A new client would read it, and fail. */
 static int bad_index(const char *name, const char *why, void *arg)
 {
-    index_damage(arg, "bad-index", name, why);
+    struct verify *v = arg;
+    v->shut = true;
+    index_damage(v, "bad-index", name, why);
     return 0;
 }
 
@@ -807,10 +811,19 @@ static int verify_all(struct verify *v, struct chosen *c, struct err *e)
     v->result->damages += bad;
     if (!v->result->damages)
         return 0;
-    err_set(e, ERR_DAMAGE, EBADMSG,
-            "damage found: %llu damaged packs, contents or documents; %llu of %llu snapshots affected",
-            (unsigned long long)v->result->damages, (unsigned long long)v->result->snapshots_damaged,
-            (unsigned long long)v->result->snapshots);
+    const char *s = plural(v->result->damages);
+    if (v->shut) /* what this node reads by its cache is affected, too: a restore may be on another one */
+        err_set(e, ERR_DAMAGE, EBADMSG,
+                "damage found: %llu damaged index blob%s, pack%s, content%s or document%s; a node without a cache of "
+                "the index can read none of %llu snapshot%s",
+                (unsigned long long)v->result->damages, s, s, s, s, (unsigned long long)v->result->snapshots,
+                plural(v->result->snapshots));
+    else
+        err_set(e, ERR_DAMAGE, EBADMSG,
+                "damage found: %llu damaged %spack%s, content%s or document%s; %llu of %llu snapshot%s affected%s",
+                (unsigned long long)v->result->damages, v->bad_index ? "or not indexed " : "", s, s, s,
+                (unsigned long long)v->result->snapshots_damaged, (unsigned long long)v->result->snapshots,
+                plural(v->result->snapshots), v->bad_index ? ", and those that only the lost index lists" : "");
     if (v->bad_index)
         return err_hint(e, "first `repo repair`, which rebuilds the index from the packs, then verify again: see "
                            "snapferry-recovery(7)");

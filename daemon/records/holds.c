@@ -18,6 +18,7 @@
 
 #include "base/cleanup.h"
 #include "base/time.h"
+#include "base/units.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,7 +100,7 @@ static int take_over(struct records *r, const struct held_file *h, struct err *e
     for (size_t i = 0; rc >= 0 && i < h->n; i++)
         rc = hold_row(r, &h->v[i], e);
     if (rc >= 0 && h->n)
-        log_info("holds of %zu native snapshots are taken over from %s/" HOLDS, h->n, r->dir);
+        log_info("holds of %zu native snapshot%s are taken over from %s/" HOLDS, h->n, plural(h->n), r->dir);
     return rc;
 }
 

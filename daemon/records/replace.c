@@ -184,7 +184,8 @@ int records_replace(struct records *r, const char *why, struct records_news *new
     news->created = false;
     char some[64] = "";
     if (rows_in_memory(r))
-        snprintf(some, sizeof some, ", but for %zu records that were in memory", rows_in_memory(r));
+        snprintf(some, sizeof some, ", but for %zu record%s in memory", rows_in_memory(r),
+                 rows_in_memory(r) == 1 ? " that was" : "s that were");
     snprintf(news->text, sizeof news->text,
              "the records were corrupt (%s) and are set aside as %s; they are rebuilt from storage and repositories%s",
              reason, kept, some);

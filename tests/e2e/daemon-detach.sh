@@ -47,7 +47,7 @@ check "a hook before restores of one" ask reload --wait --quiet
 ask restore "$C" --class-map gold=other --wait >"$WORK/mapped" 2>&1
 same "one fails after the checks: a part" $? 3
 check "it is named" grep -q 'c.img: .*hook' "$WORK/mapped"
-check "with how many" grep -q '1 of 2 volumes were not restored' "$WORK/mapped"
+check "with how many" grep -q '1 of 2 volumes was not restored' "$WORK/mapped"
 check "the other one is restored" cmp "$WORK/xfs/b.img" "$WORK/xfs/other/b.img"
 check "the failed one left nothing" test ! -e "$WORK/xfs/other/c.img"
 config_class gold "$WORK/xfs" 'snapshots-to-retain = 2'

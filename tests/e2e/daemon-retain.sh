@@ -112,7 +112,7 @@ expect "native prune --gone" 0 '1 of 2 native snapshots will be removed' -- ask 
 until_true 10 has gone 1
 same "the held one is left" "$(natives_of "$WORK/xfs/gone.img")" "$held"
 check "unhold" ask unhold "$held" --quiet
-expect "then that one" 0 '1 of 1 native snapshots will be removed' -- ask native prune --gone --yes
+expect "then that one" 0 '1 of 1 native snapshot will be removed' -- ask native prune --gone --yes
 until_true 10 has gone 0
 image "$WORK/xfs/out.img" 2 6
 config_add out "[volume \"$WORK/xfs/out.img\"]
@@ -126,7 +126,7 @@ settle
 same "of one that is excluded nothing newer comes either" "$(askj native list | jq -r --arg v "$WORK/xfs/out.img" \
     '.natives[] | select(.volume == $v).why |
         test("its volume is no longer backed up: only .native prune --gone")')" true
-expect "it goes in the same way" 0 '1 of 1 native snapshots will be removed' -- ask native prune --gone --yes
+expect "it goes in the same way" 0 '1 of 1 native snapshot will be removed' -- ask native prune --gone --yes
 until_true 10 has out 0
 rm "$WORK/xfs/out.img"
 same "those of other volumes are there" "$(count gone) $(count three)" "0 $others"
@@ -167,7 +167,7 @@ same "when it has another name nothing will prune them" "$(whys | sort)" \
     "$(echo 'kept: 1 of 1 retained; job night no longer sets snapshots-to-retain for it: only '\
 '`native prune --gone` removes it
 kept: 1 of 1 retained; pruned after 1 newer backup of job nacht
-kept: 1 of 2 retained; pruned after 2 newer backups')"
+kept: 1 of 2 retained; pruned after 2 newer backups (jobs with a snapshots-to-retain of their own do not count)')"
 same "native prune leaves them" "$(ask native prune --dry-run | tail -n 1)" \
     "0 of $(natives_of | wc -l) native snapshots would be removed"
 expect "which does" 0 '1 of [0-9]+ native snapshots will be removed' -- ask native prune --gone --yes

@@ -97,7 +97,7 @@ fi
 pack=$(find "$REPO/p" -name '*.f' -size +100k -printf '%s %p\n' | sort -n | tail -n 1 | cut -d' ' -f2)
 mv "$pack" "$WORK/pack"
 expect "a pack is missing" 15 'damage' -- ask verify --read-percent 1 --wait
-check "damage is a problem" [ "$(problems 'verification found [0-9]+ damaged or missing')" = 1 ]
+check "damage is a problem" [ "$(problems 'found [0-9]+ damaged or missing pieces?, less than an hour ago')" = 1 ]
 expect "status --check fails" 3 . -- ask status --check
 check "the metric counts it" [ "$(metrics | awk '/^snapferry_verify_damages{repository="main"}/ { print $2 }')" -gt 0 ]
 mv "$WORK/pack" "$pack"

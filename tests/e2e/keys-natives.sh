@@ -91,6 +91,18 @@ same "pool-high-water: below it they stay" "$(natives_of "$X/img/a.img" | wc -l)
 limits 'snapshots-to-retain = 9' 'pool-high-water = 1'
 backups 1
 check "pool-high-water: above it retained ones are pruned" until_true 20 at_most 2
+limits 'snapshots-to-retain = 9' 'pool-high-water = 60'
+backups 1
+kept=$(natives_of "$X/img/a.img" | head -n 1)
+ask hold "$kept" --quiet
+overfull() { ask status | grep -q 'over its high-water mark of 60 %'; }
+fallocate -l "$(($(stat -f -c '%S * %b' "$X") * 7 / 10))" "$X/filler"
+check "pool-high-water: a full pool is looked at" ask native prune --yes --quiet
+check "pool-high-water: it is a problem" overfull
+rm "$X/filler"
+sleep 1
+check "pool-high-water: and none when it has room again, when somebody asks" eval '! overfull'
+ask unhold "$kept" --quiet
 limits 'move-data = no' 'pool-high-water = 1' 'snapshots-to-retain = 9'
 expect "pool-high-water: no other only copy above it" 18 'pool-high-water is 1 %' -- ask backup "$X/img/a.img" --wait
 clean "nothing is left behind" 20 "$X/img"

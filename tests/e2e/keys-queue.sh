@@ -45,7 +45,7 @@ starts "the daemon starts"
 # ---- how many at a time ----
 conf 'slots = 1'
 starts_work a/1; submit "$X/a/2.img" >/dev/null
-check "slots: the second one waits" until_true 60 waits a/2 'all 1 slots are in use'
+check "slots: the second one waits" until_true 60 waits a/2 'the only slot is in use'
 quiet
 conf
 starts_work a/1; submit "$X/a/2.img" >/dev/null
@@ -123,7 +123,7 @@ restoring() { ask restore "$R" "$X/out.$1.img" --from repository --quiet; }
 conf 'slots = 1' 'restore-reserved = 0'
 starts_work a/2; restoring 1
 check "restore-reserved = 0: a restore waits for the slot" until_true 60 eval \
-    'restore_op | jq -r .why | grep -q "all 1 slots are in use"'
+    'restore_op | jq -r .why | grep -q "the only slot is in use"'
 quiet
 conf 'slots = 1' 'restore-reserved = 1'
 starts_work a/2; restoring 2

@@ -96,7 +96,7 @@ f=$R/${pack:0:1}/${pack:1:3}/${pack:4}.f
 touch -r "$f" "$WORK/time"
 printf 'damage' | dd of="$f" bs=1 seek=$((end - 5000)) conv=notrunc status=none
 touch -r "$WORK/time" "$f"
-expect "a content is damaged" 15 "cannot move a content .*$id.*1 contents of short packs cannot be read" -- sh -c \
+expect "a content is damaged" 15 "cannot move a content .*$id.*1 content of short packs cannot be read" -- sh -c \
     "'$SNAPFERRY' -r '$R' --password-file '$WORK/password' maintenance --full --node-name n1 2>&1 | tr '\n' ' '; \
      exit \${PIPESTATUS:-15}"
 same "the others were rewritten" "$(entries | grep -v '^[a-z]' | awk -v p="$pack" '$2 == p' | wc -l)" 1

@@ -83,7 +83,7 @@ for style in run start; do
     out=$(ask backup "$WORK/xfs/img/b.img" --wait --json)
     same "a mover plugin that is not root, style $style: Completed" "$(result state <<<"$out")" Completed
     B=$(result id <<<"$out")
-    expect "style $style: verified" 0 '1 backups intact' -- ask verify plugin:archive --wait
+    expect "style $style: verified" 0 '1 backup intact' -- ask verify plugin:archive --wait
     check "style $style: its log" eval 'ask logs "$B" | grep -q "backup of"'
 done
 same "the first one has expired" "$(find "$WORK/xfs/archive/archives" -name '*.json' | wc -l)" 1

@@ -131,7 +131,7 @@ done
 same "retention calls the plugin's delete" "$(archives)" 2
 same "the expired one has no data any more" "$(doc "$(op_id "${kept[0]}")" | jq -r .details.lost)" true
 expect "verify calls its verify" 0 '2 backups intact, 0 damaged, 0 missing' -- ask verify plugin:archive --wait
-expect "a sample has the newest one" 0 '1 backups intact' -- ask verify plugin:archive --read-percent 1 --wait
+expect "a sample has the newest one" 0 '1 backup intact' -- ask verify plugin:archive --read-percent 1 --wait
 expect "a plugin that is not there" 2 'no mover plugin "none"' -- ask verify plugin:none
 stored=$(doc "$(op_id "${kept[2]}")" | jq -r .result.stored.archive)
 printf x | dd of="$WORK/archive/archives/$stored.data" bs=1 seek=100 conv=notrunc status=none

@@ -107,6 +107,8 @@ damage_each() {
                 [ $rc -eq 0 ] || caught=$((caught + 1))
                 [ $rc -le 100 ] || broken="$broken [$how, $cache: verify exited with $rc]"
                 [ $rc -ne 0 ] || good="$good $cache"
+                grep -qE ' 0 of [0-9]+ snapshots? affected$' "$WORK/log" && ! new_node &&
+                    broken="$broken [$how, $cache: no snapshot is affected, but a new node fails]"
             done
             if [ -n "$good" ]; then
                 new_node ||

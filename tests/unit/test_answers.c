@@ -346,7 +346,20 @@ static void facts_of_the_daemon(void **state)
     assert_int_equal(json_array_size(jarr(all, "operations")), 2);
     char line[400];
     answer_headline(&x.facts, line, sizeof line);
-    assert_string_equal(line, "1 backup running, 1 queued; repository \"main\": No such device, 1 more problems");
+    assert_string_equal(line, "1 backup running, 1 queued; repository \"main\": No such device, 1 more problem");
+    /* What is prepared and has no slot yet waits; what is only being prepared does not. */
+    add_operation(&x, "up-3", "B1", "/srv/3.img", "Exposing");
+    assert_int_equal(row_update_doc(x.records, ROW_OPERATION, "up-2", "Exposing",
+                                    json_pack("{s:{s:s}}", "exposure", "path", "/srv/2.img")),
+                     0);
+    CLEANUP_JSON json_t *prepared = answer_status(&x.facts);
+    assert_int_equal(json_array_size(jarr(prepared, "running")), 2);
+    assert_int_equal(json_array_size(jarr(prepared, "queue")), 1);
+    assert_string_equal(jstr(json_array_get(jarr(prepared, "queue"), 0), "id"), "up-2");
+    assert_int_equal(jint(json_array_get(jarr(prepared, "queue"), 0), "position"), 1);
+    assert_int_equal(jint(jobj(prepared, "slots"), "queued"), 1);
+    answer_headline(&x.facts, line, sizeof line);
+    assert_non_null(strstr(line, "2 backups running, 1 queued"));
     backup_clear(&b);
     operation_clear(&op);
     close_it(&x);
@@ -667,6 +680,13 @@ static void natives_are_planned_by_volume(void **state)
     /* The next backup of /srv/b.img takes one of two places, that of /srv/a.img its only one. */
     assert_int_equal(json_array_size(jarr(sum, "next")), 3);
     assert_string_equal(jstr(json_array_get(jarr(sum, "next"), 0), "alias"), "n1");
+    assert_string_equal(jstr(sum, "text"), "3 pruned by the next backups, first n1 of /srv/b.img");
+    /* What has begun to be removed is not left for the next backup. */
+    assert_int_equal(row_update_doc(x.records, ROW_NATIVE, "n1", "removing", NULL), 0);
+    CLEANUP_JSON json_t *later = answer_status(&x.facts);
+    assert_string_equal(jstr(jobj(later, "natives"), "text"),
+                        "1 being removed; 2 pruned by the next backups, first n3 of /srv/b.img");
+    assert_string_equal(jstr(json_array_get(jarr(jobj(later, "natives"), "next"), 0), "alias"), "n3");
     close_it(&x);
 }
 

@@ -172,6 +172,10 @@ static void reasons_are_references(void **state)
     assert_int_equal(f[4].reasons, NATIVE_RETAINED | NATIVE_CBT_PARENT | NATIVE_HOLD);
     assert_string_equal(native_reasons_text(f[4].reasons, text, sizeof text), "retained cbt-parent hold");
     assert_string_equal(f[4].why, "kept: held; also the base of the next incremental backup; also 1 of 1 retained");
+    r.ended = "its volume is gone"; /* of which there will be no next backup, as far as is known */
+    assert_string_equal(plan(&r, f, 5), "+++-+");
+    assert_string_equal(f[0].why, "kept: the base of incremental backups, should its volume be backed up again "
+                                  "(`native prune --gone` removes it)");
     r = rules(0);
     assert_string_equal(plan(&r, f, 5), "+++-+");
     f[4].hold = f[4].cbt_parent = false;
@@ -221,6 +225,11 @@ static void a_jobs_own_number_counts_its_own(void **state)
     assert_string_equal(f[2].why, "due for pruning: its backup B3 is complete in repository main, and job weekly no "
                                   "longer sets snapshots-to-retain for it");
     r.prune_ended = f[2].job_ended = f[4].job_ended = false;
+    r.jobs_retain = true; /* what they take is no newer backup for those of the volume's number */
+    assert_string_equal(plan(&r, f, 6), "--+-++");
+    assert_string_equal(f[5].why, "kept: 1 of 1 retained; pruned after 1 newer backup (jobs with a snapshots-to-retain "
+                                  "of their own do not count)");
+    assert_string_equal(f[2].why, "kept: 2 of 2 retained; pruned after 1 newer backup of job weekly");
     r.about_to_create = true;
     assert_string_equal(plan(&r, f, 6), "--+-+-");
     /* The weekly job's own next run, with a number that changed. */
@@ -243,6 +252,7 @@ static void max_age(void **state)
     struct native_rules r = rules(3);
     r.retain_max_age_s = 14 * 86400;
     assert_string_equal(plan(&r, f, 3), "-++");
+    assert_string_equal(f[1].why, "kept: 2 of 3 retained; pruned after 2 newer backups, or once it is older than 14 d");
     assert_string_equal(f[0].why,
                         "due for pruning: its backup B80 is complete in repository main, and it is older than 14 d "
                         "(retain-max-age)");

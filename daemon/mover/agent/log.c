@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* log.c - where a mover's log lines go */
 #include "base/time.h"
+#include "base/units.h"
 #include "daemon/mover/agent/agent.h"
 
 #include <pthread.h>
@@ -79,7 +80,7 @@ static void take_line(enum log_level lvl, const char *line, void *arg)
         log_state.cut = 0;
         if (cut) {
             char told[64];
-            snprintf(told, sizeof told, "%lu log lines suppressed", cut);
+            snprintf(told, sizeof told, "%lu log line%s suppressed", cut, plural(cut));
             write_line(LOG_LVL_WARNING, told);
         }
         write_line(lvl, text);

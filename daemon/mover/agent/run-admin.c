@@ -9,6 +9,7 @@
 
 #include "base/cleanup.h"
 #include "base/time.h"
+#include "base/units.h"
 #include "daemon/mover/backup-records.h"
 #include "repo/expire.h"
 #include "repo/leftovers.h"
@@ -423,7 +424,7 @@ int run_admin(struct run_context *x, struct repo *r, struct err *e)
         int rc = 0;
         json_object_set(answer, "verb", json_object_get(step, "verb"));
         if (atomic_load(&x->cancel->requested))
-            rc = err_set(&mine, ERR_INTERRUPTED, ECANCELED, "interrupted after %zu of %zu steps", i, n);
+            rc = err_set(&mine, ERR_INTERRUPTED, ECANCELED, "interrupted after %zu of %zu step%s", i, n, plural(n));
         else
             rc = do_step(x, r, step, answer, &mine);
         json_object_set_new(answer, "error", rc < 0 ? result_error_json(&mine) : json_null());

@@ -2,6 +2,7 @@
 /* run-records.c - outcomes of backups are written into the repository, and listed (AO-16 to AO-18) */
 #include "daemon/mover/agent/listing.h"
 
+#include "base/units.h"
 #include "base/cleanup.h"
 #include "base/time.h"
 #include "daemon/mover/backup-records.h"
@@ -68,7 +69,8 @@ int admin_records(struct run_context *x, struct repo *r, const json_t *step, jso
         rc = records_walk(&l, r, node, stale, &n, e);
     if (rc == 0) {
         if (n.malformed && !(after && *after))
-            log_warning("%u records of backups are passed over, they are malformed; the first: %s", n.malformed, n.why);
+            log_warning("%u malformed record%s of backups passed over; the first: %s", n.malformed, plural(n.malformed),
+                        n.why);
         listing_place(list);
         l.put = true;
         rc = records_walk(&l, r, node, stale, &(struct backup_records_counts){0}, e);
