@@ -58,10 +58,9 @@ struct answer_daemon {
     bool degraded, detached, recovered;
     bool looked; /* every storage class was looked at under this configuration */
     unsigned stuck, orphans;
-    json_t *steps;       /* running ones, owned; NULL: not asked for */
-    json_t *looks;       /* [{"severity", "text", "hint"}]: what could not be told of volumes, owned; NULL: nothing */
-    const json_t *pools; /* volume id -> how full its pool is, 0 to 1; NULL: unknown */
-    json_t *metrics;     /* of the endpoint, owned; NULL: none */
+    json_t *steps;   /* running ones, owned; NULL: not asked for */
+    json_t *looks;   /* [{"severity", "text", "hint"}]: what could not be told of volumes, owned; NULL: nothing */
+    json_t *metrics; /* of the endpoint, owned; NULL: none */
     json_t *metrics_problems; /* as `looks`, owned; NULL: none */
 };
 
@@ -85,6 +84,7 @@ struct answer_facts {
     const char *failing_job, *failing_why;
     struct answer_repository *repositories; /* those that were looked at; owned */
     unsigned n_repositories;
+    const json_t *pools; /* volume id -> how full its pool is, 0 to 1; NULL: unknown */
     struct answer_config config;
     const struct answer_daemon *daemon; /* NULL: there is none, and `down` is why */
     const char *down, *down_hint;

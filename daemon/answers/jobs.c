@@ -69,6 +69,17 @@ static void put_rebuilt(const struct answer_facts *f, const char *name, json_t *
                         json_pack("{s:s, s:I}", "state", state, "ended_ns", (json_int_t)x.ended_ns));
 }
 
+/* Whether runs may have been that the records do not have: of before they were rebuilt, or in a repository that has not
+ * been scanned yet. */
+static bool is_history_lost(const struct answer_facts *f)
+{
+    double at;
+    for (unsigned i = 0; i < f->n_repositories; i++)
+        if (f->repositories[i].unscanned)
+            return true;
+    return records_counter_get(f->records, RECORDS_REBUILT, NULL, &at);
+}
+
 /* Its last run, and what became of its last start. */
 static json_t *past_document(const struct answer_facts *f, const char *name, int64_t last_ns, const char *backup,
                              const struct job_failure *failed, const json_t *missing)
@@ -86,6 +97,8 @@ static json_t *past_document(const struct answer_facts *f, const char *name, int
     put_result(r, name, f->now_ns, o);
     if (!last_ns && !json_object_get(o, "last_result"))
         put_rebuilt(f, name, o);
+    if (!last_ns && !json_object_get(o, "last_result") && is_history_lost(f))
+        jset_bool(o, "unknown", true);
     if (failed)
         json_object_set_new(o, "failed",
                             json_pack("{s:s, s:s, s:I}", "message", failed->message, "hint", failed->hint, "at_ns",

@@ -88,7 +88,7 @@ static void plan_in_force(const struct answer_facts *f, const struct native_row 
     struct native_rules rules;
     struct native_verdict v;
     CLEANUP(policy_unrefp) const struct policy *policy = native_policy(f->records, f->cfg, n, true);
-    const json_t *ratio = f->daemon ? json_object_get(f->daemon->pools, n->volume_id) : NULL;
+    const json_t *ratio = json_object_get(f->pools, n->volume_id);
     native_rules(&rules, policy, n->job, ratio ? json_number_value(ratio) : -1, false, f->now_ns);
     rules.ended = volume_ended_why(f->records, f->cfg, n->volume_id);
     natives_note_jobs(f->records, f->cfg, &rules, facts, count);

@@ -111,9 +111,9 @@ void add_pool_problems(const struct answer_facts *f, json_t *list)
 {
     const char *id;
     json_t *ratio;
-    if (!f->daemon || !f->daemon->pools || !f->cfg)
+    if (!f->pools || !f->cfg)
         return;
-    json_object_foreach((json_t *)(uintptr_t)f->daemon->pools, id, ratio)
+    json_object_foreach((json_t *)(uintptr_t)f->pools, id, ratio)
     {
         const struct volume_row *v = volume_row_peek(f->records, id);
         const double full = json_number_value(ratio) * 100;

@@ -317,6 +317,8 @@ static void put_storage(const struct answer_facts *f, const struct cfg_repositor
     jset_bool(o, "up", s->up);
     jset_int(o, "since_ns", s->since_ns);
     put_ns(o, "seen_ns", s->seen_ns);
+    if (s->unscanned)
+        jset_bool(o, "unscanned", true);
     if (!s->up) {
         jset_str(o, "why", s->why);
         snprintf(hint, sizeof hint, "%s%sbackups into it wait until it is back", s->hint, s->hint[0] ? "; " : "");

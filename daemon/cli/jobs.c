@@ -75,7 +75,7 @@ int ask_jobs(const struct options *o, struct err *e)
         const bool idle = *jstr(j, "idle_because") && !jbool(j, "paused"); /* a note says why */
         job_next(j, offline, next, sizeof next);
         table_cell(t, TINT_NONE, "%s", jstr(j, "job"));
-        table_cell(t, TINT_NONE, "%s", text_ago(jint(j, "last")));
+        table_cell(t, TINT_NONE, "%s", jbool(j, "unknown") ? "unknown" : text_ago(jint(j, "last")));
         table_cell(t, tint_of_state(state), "%s", *state ? state : "-");
         table_cell(t, TINT_NONE, "%s", idle ? "-" : next);
         table_cell(t, TINT_NONE, "%s", *jstr(j, "on_calendar") ? jstr(j, "on_calendar") : "-");

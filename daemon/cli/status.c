@@ -130,7 +130,13 @@ static json_int_t damages_of(const json_t *r)
 static const char *since_rebuilt(const json_t *s, const char *never, const char * not, char *out, size_t cap)
 {
     const json_int_t at_ns = jint(jobj(s, "daemon"), "rebuilt_ns");
-    if (at_ns)
+    bool unscanned = false; /* then nobody knows yet whether the records are new, or were lost */
+    const json_t *r;
+    size_t i;
+    json_array_foreach(jarr(s, "repositories"), i, r) unscanned |= jbool(r, "unscanned");
+    if (!at_ns && unscanned)
+        snprintf(out, cap, "%s since the records began", not );
+    else if (at_ns)
         snprintf(out, cap, "%s since the records were rebuilt %s", not, text_ago(at_ns));
     else
         snprintf(out, cap, "%s", never);
@@ -474,7 +480,7 @@ static void job_cells(struct table *t, const json_t *job, bool offline)
                    jstr(last, "state"), text_ago(jint(last, "ended_ns")),
                    jint(job, "gone_ns") ? ", not whole in the repository" : "");
     else
-        table_cell(t, TINT_DIM, "never run");
+        table_cell(t, TINT_DIM, jbool(job, "unknown") ? "no run known" : "never run");
 }
 
 static size_t count_jobs(const struct screen *x)

@@ -134,7 +134,8 @@ static void add_asides(const struct decide *d, json_t *problems)
 }
 
 enum facts_wanted { FACTS_OF_ROWS, FACTS_OF_JOBS, FACTS_OF_DAEMON, FACTS_ALL };
-/* Of rows: records, configuration, what is live; of jobs: their views as well; of the daemon: its state. */
+/* Of rows: records, configuration, what is live; of jobs: their views as well, and repositories; of the daemon: its
+ * state. */
 static void gather_facts(struct engine *g, enum facts_wanted wanted, struct answer_facts *f)
 {
     clock_look(g);
@@ -145,12 +146,14 @@ static void gather_facts(struct engine *g, enum facts_wanted wanted, struct answ
                                .arg = g,
                                .overview = g->overview,
                                .config = {g->reload_ok, g->reload_error, g->reload_ns, g->warnings}};
+    f->pools = g->pools;
     if (wanted == FACTS_OF_JOBS || wanted == FACTS_ALL)
         f->jobs = jobs_now(g);
+    if (wanted != FACTS_OF_ROWS)
+        repository_facts(g, g->d.repos, f);
     if (wanted < FACTS_OF_DAEMON)
         return;
     f->failing = schedule_failing(g->schedule, &f->failing_job, &f->failing_why);
-    repository_facts(g, g->d.repos, f);
     f->own = (struct answer_daemon){.version = SNAPFERRY_VERSION,
                                     .state_dir = g->paths.state_dir,
                                     .news = g->news.text,
@@ -161,8 +164,7 @@ static void gather_facts(struct engine *g, enum facts_wanted wanted, struct answ
                                     .recovered = g->news.recovered,
                                     .looked = volumes_looked(g),
                                     .stuck = steps_stuck(g->steps),
-                                    .orphans = g->orphans,
-                                    .pools = g->pools};
+                                    .orphans = g->orphans};
     f->daemon = &f->own;
     if (wanted < FACTS_ALL)
         return;

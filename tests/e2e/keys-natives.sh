@@ -99,6 +99,9 @@ overfull() { ask status | grep -q 'over its high-water mark of 60 %'; }
 fallocate -l "$(($(stat -f -c '%S * %b' "$X") * 7 / 10))" "$X/filler"
 check "pool-high-water: a full pool is looked at" ask native prune --yes --quiet
 check "pool-high-water: it is a problem" overfull
+ask unhold "$kept" --quiet
+check "pool-high-water: what is retained is due" eval 'ask native list | grep -E "due for pruning"'
+ask hold "$kept" --quiet
 rm "$X/filler"
 sleep 1
 check "pool-high-water: and none when it has room again, when somebody asks" eval '! overfull'

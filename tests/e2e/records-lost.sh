@@ -24,7 +24,8 @@ check "backups" ask backup "$WORK/a/v.img" "$WORK/a/only.img" "$WORK/b/w.img" --
 check "a verification" ask verify main --wait --quiet
 aliases() { askj native list | jq -r '.natives[].alias' | sort; }
 why() { askj volumes | jq -r --arg v "$1" '.volumes[] | select(.name == $v) | .why'; }
-same "a volume without a backup" "$(why "$WORK/a/none.img")" "not backed up yet, and no job names it"
+check "a volume without a backup" until_true 20 \
+    eval '[ "$(why "$WORK/a/none.img")" = "not backed up yet, and no job names it" ]'
 text() { ask status | tr -s ' '; }
 said() { text | grep -qE -- "$1"; }
 before=$(aliases)
@@ -102,6 +103,25 @@ sqlite3 "$STATE/records.db" "DELETE FROM natives WHERE id = '$made';
 sleep 1.5 # its grace
 starts "and starts without the record of one"
 check "it is removed after its grace" until_true 10 eval '! ls "$WORK/b/.snapferry/$made"*'
+stops "the daemon ends"
+
+# Whether a job has run is not known before the repositories were scanned; backups come back in the order of their time.
+config_add runs "[job \"never\"]
+volumes = $WORK/a/none.img"
+rm -f "$STATE"/records.db*
+mv "$REPO" "$REPO.away"
+starts "and starts without records or repository"
+check "a job is not said never to have run" said 'Jobs never .* no run known'
+expect "nor by jobs" 0 'never +unknown' -- ask jobs
+same "nor a volume not to have been backed up" "$(why "$WORK/a/none.img")" \
+    'no backup is known: repository "main" has not been scanned since the records began'
+check "nor the repository never to have been verified" eval '! said "never verified"'
+mv "$REPO.away" "$REPO"
+scanned() { askj backups --all | jq -e '.backups | length >= 4' && settled; }
+check "the repository is scanned when it is back" until_true 30 scanned
+same "the newest backup is listed first" "$(askj backups --all | jq '[.backups[].created_ns] | . == (sort | reverse)')" \
+    true
+check "that a job never ran is not said then either" said 'Jobs never .* no run known'
 stops "the daemon ends"
 explain_failure
 finish

@@ -25,7 +25,7 @@ struct listed {
 struct listing {
     struct run_context *run;
     const char *name;
-    bool timed, behind; /* behind: `after` is given */
+    bool behind; /* behind: `after` is given */
     struct listed after;
     struct listed *v;
     size_t n, cap, placed, put;
@@ -39,45 +39,37 @@ static int compare(const void *a, const void *b)
     return x->time_ns != y->time_ns ? (x->time_ns < y->time_ns ? -1 : 1) : memcmp(x->id, y->id, sizeof x->id);
 }
 
-/* "TIME ID", which sorts like the list, or "ID". */
-static void place_text(const struct listing *l, const struct listed *of, char out[64])
+/* "TIME ID", which sorts like the list. */
+static void place_text(const struct listed *of, char out[64])
 {
     char id[33];
     hex_encode(id, of->id, sizeof of->id);
-    if (l->timed)
-        snprintf(out, 64, "%0*llu %s", TIME_DIGITS, (unsigned long long)of->time_ns + (1ull << 63), id);
-    else
-        snprintf(out, 64, "%s", id);
+    snprintf(out, 64, "%0*llu %s", TIME_DIGITS, (unsigned long long)of->time_ns + (1ull << 63), id);
 }
 
-static bool place_parse(const struct listing *l, const char *text, struct listed *ret)
+static bool place_parse(const char *text, struct listed *ret)
 {
     char *end;
     *ret = (struct listed){.time_ns = 0};
-    if (l->timed) {
-        if (strspn(text, "0123456789") != TIME_DIGITS || text[TIME_DIGITS] != ' ')
-            return false;
-        errno = 0;
-        ret->time_ns = (int64_t)(strtoull(text, &end, 10) - (1ull << 63));
-        text += TIME_DIGITS + 1;
-        if (errno)
-            return false;
-    }
-    return strlen(text) == 32 && hex_decode(ret->id, text, 32) == 0;
+    if (strspn(text, "0123456789") != TIME_DIGITS || text[TIME_DIGITS] != ' ')
+        return false;
+    errno = 0;
+    ret->time_ns = (int64_t)(strtoull(text, &end, 10) - (1ull << 63));
+    text += TIME_DIGITS + 1;
+    return !errno && strlen(text) == 32 && hex_decode(ret->id, text, 32) == 0;
 }
 
-int listing_new(struct listing **ret, struct run_context *x, const char *name, bool timed, const char *after,
-                struct err *e)
+int listing_new(struct listing **ret, struct run_context *x, const char *name, const char *after, struct err *e)
 {
     struct listing *l = calloc(1, sizeof *l);
     struct stat st;
     if (!l)
         return err_nomem(e);
-    *l = (struct listing){.run = x, .name = name, .timed = timed, .behind = *after, .pages = json_array()};
+    *l = (struct listing){.run = x, .name = name, .behind = *after, .pages = json_array()};
     int rc = 0;
     if (!l->pages)
         rc = err_nomem(e);
-    else if (*after && !place_parse(l, after, &l->after))
+    else if (*after && !place_parse(after, &l->after))
         rc = err_set(e, ERR_USAGE, EINVAL, "\"%.60s\" is no place in a list of %s", after, name);
     else if (x->listing >= 0 && fstat(x->listing, &st) < 0)
         rc = err_set(e, ERR_GENERIC, errno, "the size of the file for lists is not known");
@@ -259,7 +251,7 @@ int listing_end(struct listing *l, json_t *answer, struct err *e)
         return err_set(e, ERR_GENERIC, ESTALE, "%zu of %zu %s of a list were not found a second time",
                        l->placed - l->put, l->placed, l->name);
     if (l->placed && l->placed < l->n)
-        place_text(l, &l->v[l->placed - 1], next);
+        place_text(&l->v[l->placed - 1], next);
     if (l->run->listing >= 0)
         json_object_set(answer, "pages", l->pages);
     else

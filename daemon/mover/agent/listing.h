@@ -14,17 +14,16 @@
 
 struct listing;
 
-/* `name`: member of a page that has the items; static. `timed`: ordered by time, then by id; else by id. `after`: what
+/* `name`: member of a page that has the items; static. Ordered by time, then by id. `after`: what
  * listing_end() answered as "next", "": from the beginning. */
-int listing_new(struct listing **ret, struct run_context *x, const char *name, bool timed, const char *after,
-                struct err *e);
+int listing_new(struct listing **ret, struct run_context *x, const char *name, const char *after, struct err *e);
 void listing_free(struct listing *l);
 static inline void listing_freep(struct listing **l)
 {
     listing_free(*l);
 }
 
-/* The first walk: an item, with its time (0 if not timed) and its id (32 hex digits). The item stays the caller's.
+/* The first walk: an item, with its time and its id (32 hex digits). The item stays the caller's.
  * -ENOMEM. */
 int listing_note(struct listing *l, int64_t time_ns, const char *id, const json_t *item);
 /* Between the walks. */

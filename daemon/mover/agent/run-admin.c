@@ -108,7 +108,7 @@ static int do_scan(struct run_context *x, struct repo *r, const json_t *step, js
     const char *node = json_string_value(json_object_get(step, "node"));
     int rc = step_source(step, "scan", false, &src, &given, e);
     if (rc == 0)
-        rc = listing_new(&list, x, "snapshots", true, after ? after : "", e);
+        rc = listing_new(&list, x, "snapshots", after ? after : "", e);
     if (rc < 0)
         return rc;
     struct scan s = {.run = x, .list = list, .node = given ? NULL : node && *node ? node : x->job->node};

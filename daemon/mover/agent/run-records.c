@@ -27,6 +27,7 @@ struct record_list {
     int rc;
 };
 
+/* In order of their time, as snapshots: rows that are made of them are listed by their number. */
 static int record_one(const struct manifest *m, void *arg)
 {
     struct record_list *x = arg;
@@ -36,7 +37,8 @@ static int record_one(const struct manifest *m, void *arg)
                                                 (json_int_t)m->modified_ns, "labels", m->labels, "data", m->data);
     if (!j)
         return x->rc = -ENOMEM;
-    return x->rc = x->put ? listing_put(x->list, 0, m->id, j) : listing_note(x->list, 0, m->id, j);
+    return x->rc = x->put ? listing_put(x->list, m->modified_ns, m->id, j)
+                          : listing_note(x->list, m->modified_ns, m->id, j);
 }
 
 static int records_walk(struct record_list *x, struct repo *r, const char *node, int64_t stale_ns,
@@ -60,7 +62,7 @@ int admin_records(struct run_context *x, struct repo *r, const json_t *step, jso
     const json_int_t stale = json_integer_value(json_object_get(step, "stale_ns"));
     struct backup_records_counts n = {0};
     unsigned removed = 0;
-    int rc = listing_new(&list, x, "records", false, after ? after : "", e);
+    int rc = listing_new(&list, x, "records", after ? after : "", e);
     if (rc == 0 && stale > 0 && json_is_true(json_object_get(step, "remove")))
         rc = backup_records_remove_stale(r, x->job->node, stale, &removed, e);
     struct record_list l = {.run = x, .list = list};
