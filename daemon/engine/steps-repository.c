@@ -124,6 +124,5 @@ int step_repository(const json_t *in, json_t **out, int *fd, struct err *e)
         if (errno != ENOENT)
             return err_set(e, ERR_GENERIC, errno, "%s cannot be read", name);
     }
-    err_set(e, ERR_NO_REPO, 0, "there is no repository in %s (is its file system mounted?)", path);
-    return err_hint(e, "mount it, or make one with `snapferry -r %s repo create`", path);
+    return err_set(e, ERR_NO_REPO, 0, "there is no repository in %s (is its file system mounted?)", path);
 }

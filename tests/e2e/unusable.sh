@@ -79,6 +79,11 @@ mv "$REPO.away" "$REPO"
 check "and that it is back" grep -q 'main ok' <<<"$(ask status)"
 mv "$REPO" "$REPO.away"
 becomes "a repository that is gone" '^error repository "main": .* cannot be reached' "$UP" 0
+mkdir "$REPO"
+becomes "nothing at its place" '^error repository "main": there is no repository in' "$UP" 0
+check "whoever makes a new one is told to tell the daemon" \
+    grep -q 'bring it back; if it is lost: .*repo create`, then `snapferry scan main --replaced`' <<<"$(hints)"
+rmdir "$REPO"
 mv "$REPO.away" "$REPO"
 fine "it is back"
 
