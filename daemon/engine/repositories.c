@@ -359,10 +359,7 @@ static void repository_seen(struct step_result *s, void *arg)
         if (s->err.cls == ERR_NO_REPO && !l->id[0]) /* it was never seen */
             err_hint(&s->err, "mount its file system, or make a new one: `snapferry -r %s repo create`", h->name);
         else if (s->err.cls == ERR_NO_REPO)
-            err_hint(&s->err,
-                     "mount its file system, or bring it back; if it is lost: `snapferry -r %s repo create`, then "
-                     "`snapferry scan %s --replaced`",
-                     h->name, h->name);
+            err_hint(&s->err, "mount its file system, or bring it back");
         h->seen_ns = now_ns();
         set_state(l, why, s->err.hint);
     } else if (r && (strcmp(l->stamp, l->opened) != 0 || boot_ns() - l->opened_ns > period_s * NS_PER_S)) {
