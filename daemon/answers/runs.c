@@ -61,6 +61,13 @@ static void put_reading(json_t *o, const struct operation *op)
     jset_int(o, "listedRanges", op->list_ranges);
 }
 
+/* No part of how long it took, by the times above. */
+static void put_clock(json_t *o, int64_t clock_ns)
+{
+    if (clock_ns)
+        jset_int(o, "clock_set_ns", clock_ns);
+}
+
 static json_t *operation_document(const struct operation *op)
 {
     json_t *o = json_object();
@@ -78,6 +85,7 @@ static json_t *operation_document(const struct operation *op)
     jset_int(o, "created_ns", op->created_ns);
     put_ns(o, "started_ns", op->started_ns);
     put_ns(o, "ended_ns", op->completed_ns);
+    put_clock(o, op->clock_ns);
     if (op->attempt)
         jset_int(o, "attempt", op->attempt + 1);
     if (op->state == OP_RETRYING)
@@ -477,6 +485,7 @@ static json_t *backup_document(const struct answer_facts *f, const struct backup
     put_ns(o, "snapshots_done_ns", b->snapshots_done_ns);
     put_ns(o, "started_ns", b->started_ns);
     put_ns(o, "ended_ns", b->completed_ns);
+    put_clock(o, b->clock_ns);
     put_gone(o, b);
     put_lost(o, b);
     json_object_set_new(o, "volumes", x.volumes);

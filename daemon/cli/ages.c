@@ -72,6 +72,13 @@ const char *text_took(int64_t from, int64_t to)
     return from > 0 && to >= from ? text_seconds(seconds_between(from, to)) : "";
 }
 
+const char *doc_took(const json_t *doc)
+{
+    const int64_t started = jint(doc, "started_ns"), from = started > 0 ? started : jint(doc, "created_ns");
+    const int64_t to = jint(doc, "ended_ns");
+    return from > 0 && to > 0 ? text_took(from, to - jint(doc, "clock_set_ns")) : "";
+}
+
 const char *text_percent(const json_t *progress)
 {
     int percent = pace_percent(jint(progress, "done"), jint(progress, "total"), false);

@@ -117,6 +117,9 @@ const char *text_ago(int64_t ns);
 const char *text_in(int64_t ns);
 /* Duration, "1 min 10 s"; "" if `to` is before `from`. */
 const char *text_took(int64_t from, int64_t to);
+/* Of an operation or backup that has ended: without what its clock was set by meanwhile. "": it has not, or that is not
+ * known. */
+const char *doc_took(const json_t *doc);
 /* "45%", never 100; "" if unknown. */
 const char *text_percent(const json_t *progress);
 /* "1 min 10 s left", in steps of 5 s or more. */

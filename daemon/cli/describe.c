@@ -55,12 +55,11 @@ static void print_lost(const json_t *doc)
 static void print_state(const json_t *doc)
 {
     const char *state = jstr(doc, "state"), *why = jstr(doc, "why");
-    const int64_t from = jint(doc, jint(doc, "started_ns") > 0 ? "started_ns" : "created_ns"),
-                  to = jint(doc, "ended_ns");
+    const int64_t to = jint(doc, "ended_ns");
     char text[1600];
     print_label("State");
     printf("%s%s%s", tint_on(tint_of_state(state)), text_name(state), tint_off(tint_of_state(state)));
-    const char *took = text_took(from, to); /* "": the clock was set back since it began */
+    const char *took = doc_took(doc);
     if (to > 0 && *took)
         printf(" in %s", took);
     snprintf(text, sizeof text, "%s%.1400s", *why ? ": " : "", why);

@@ -42,8 +42,8 @@ static const char *progress_text(const json_t *s)
     char *out = buf[turn++ % 4];
     const json_t *p = jobj(s, "progress");
     const json_t *eta = json_object_get(p, "eta_s");
-    int64_t from = jint(s, "started_ns") ? jint(s, "started_ns") : jint(s, "created_ns"), to = jint(s, "ended_ns");
-    const char *percent = text_percent(p), *took = to ? text_took(from, to) : "";
+    const int64_t to = jint(s, "ended_ns");
+    const char *percent = text_percent(p), *took = doc_took(s);
     if (jint(s, "position") > 0)
         snprintf(out, sizeof buf[0], "position %lld", (long long)jint(s, "position"));
     else if (jint(s, "retry_ns") > 0)

@@ -417,8 +417,7 @@ static void print_ended(const struct options *o, const json_t *s)
 {
     const char *state = jstr(s, "state");
     enum tint tint = tint_of_state(state);
-    const char *took =
-        text_took(jint(s, "started_ns") ? jint(s, "started_ns") : jint(s, "created_ns"), jint(s, "ended_ns"));
+    const char *took = doc_took(s);
     printf("%s %s%s%s", text_name(jstr(s, "id")), tint_on(tint), text_name(state), tint_off(tint));
     printf("%s%s\n", *took ? " in " : "", took);
     size_t i;

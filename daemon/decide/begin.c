@@ -209,6 +209,7 @@ static void begin(struct decide *d, const char *id)
     if (backup_read(d, id, &b) < 0 || b.state != BACKUP_QUEUED || !r || !r->live)
         return;
     b.started_ns = decide_now(d);
+    b.clock_ns = 0;
     if (backup_become(d, &b, is_restore(&b) ? BACKUP_MOVING : BACKUP_SNAPSHOTTING) == 0)
         plan_crash_point(d, "engine-backup-snapshotting");
 }

@@ -179,6 +179,15 @@ static void mover_stages(struct decide *d, const char *direction, const struct m
                 stage(d, direction, names[k][2], s[i].busy_s > 0 ? s[i].busy_s : 0);
 }
 
+/* From its beginning on; the states that it was in, since the clock may have been set meanwhile. */
+static double took_s(const struct operation *op)
+{
+    double s = 0;
+    for (size_t i = 0; i < sizeof op->spent_ms.ms / sizeof *op->spent_ms.ms; i++)
+        s += (double)op->spent_ms.ms[i] / 1000;
+    return s;
+}
+
 /* ---- ends ---- */
 
 void count_operation_ended(struct decide *d, struct operation *op, enum outcome outcome)
@@ -189,7 +198,7 @@ void count_operation_ended(struct decide *d, struct operation *op, enum outcome 
     jset_str(labels, "reason", strcmp(result, "failed") != 0 ? "" : reason_of(op));
     records_counter_add(d->records, "operations_total", labels, 1, NULL);
     operation_spent(op, op->state, decide_now(d));
-    stage(d, direction, "total", (double)(decide_now(d) - op->created_ns) / 1e9);
+    stage(d, direction, "total", took_s(op));
     stage(d, direction, "move", spent(op, OP_STARTING) + spent(op, OP_RUNNING) + spent(op, OP_CANCELLING));
     if (op->kind == KIND_BACKUP)
         stage(d, direction, "snapshot", spent(op, OP_SNAPSHOTTING));
@@ -264,7 +273,7 @@ void count_backup_ended(struct decide *d, const struct backup *b, enum outcome o
         (double)decide_now(d) / 1e9);
     bool good = outcome == OUTCOME_COMPLETED;
     observe(d, "backup_duration_seconds", one("schedule", schedule), histogram_bounds,
-            (double)(decide_now(d) - b->created_ns) / 1e9);
+            (double)(decide_now(d) - b->created_ns - b->clock_ns) / 1e9);
     if (outcome != OUTCOME_CANCELED)
         set(d, "backup_last_status", one("schedule", schedule), good);
     if (good)

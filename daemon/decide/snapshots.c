@@ -501,6 +501,7 @@ static void group_step(struct decide *d, struct members *m)
         switch (least) {
         case STAGE_NEW:
             op->started_ns = decide_now(d);
+            op->clock_ns = 0;
             begin_operation(d, op);
             break;
         case STAGE_BEGIN: /* after a restart: the step is gone */

@@ -26,7 +26,7 @@ void journal_operation(const struct operation *op)
     if (good)
         put_amount(amount, sizeof amount, result_bytes(op->result.total), result_bytes(op->result.incremental),
                    operation_is_restore(op));
-    span_text((double)(now_ns() - op->created_ns) / 1e9, took, sizeof took);
+    span_text((double)(now_ns() - op->created_ns - op->clock_ns) / 1e9, took, sizeof took);
     log_info("%s: %s%s, %s%s", operation_label(op), op_state_name(op->state), amount, took,
              good && op->degraded ? ", incomplete: `snapferry describe` shows what is missing" : "");
 }
@@ -47,7 +47,7 @@ void journal_run(const struct backup *b)
 {
     char amount[80], took[40], names[700];
     put_amount(amount, sizeof amount, b->bytes.total, b->bytes.incremental, b->kind == KIND_RESTORE);
-    span_text((double)(b->completed_ns - b->created_ns) / 1e9, took, sizeof took);
+    span_text((double)(b->completed_ns - b->created_ns - b->clock_ns) / 1e9, took, sizeof took);
     put_names(names, sizeof names, &b->failed_volumes);
     log_line(b->state == BACKUP_COMPLETED || b->state == BACKUP_CANCELED ? LOG_LVL_INFO : LOG_LVL_WARNING,
              "%s: %s: %lld of %lld volume%s%s, %s%s", b->id, backup_state_name(b->state),

@@ -459,7 +459,9 @@ struct operation {
     int64_t configured_ns; /* when it took over a changed configuration */
     char *config_kept;     /* why it did not take over a part of it */
     bool debug, rebuilt, degraded, queue_counted, cancel, pre_hook_done, post_hook_done;
+    bool prepared; /* the prepare hook has run (among others of one byte: the size of this matters) */
     int64_t state_since_ns, started_ns, ended_ns, completed_ns;
+    int64_t clock_ns; /* by how much the clock was set since it was started, or made: no part of how long it took */
     struct op_spent spent_ms;
     int64_t cancel_ns, cancel_deadline_ns;
     char *cancel_reason;
@@ -483,8 +485,7 @@ struct operation {
     uint64_t expose_intent;
     char *expose_alias;
     int64_t expose_ns;
-    json_t *exposure; /* opaque but for path, size, mechanism, read_only */
-    bool prepared;
+    json_t *exposure;                             /* opaque but for path, size, mechanism, read_only */
     int64_t prepare_deadline_ns, prepare_left_ms; /* prepare-timeout: while it runs, while it pauses (0: all of it) */
     char *prepare_boot;                           /* boot id of the deadline */
     bool read_begun;                              /* a mover has read the first byte */
@@ -565,6 +566,7 @@ struct backup {
     char *blocked_by;
     int64_t position;
     int64_t state_since_ns, started_ns, snapshots_done_ns, completed_ns;
+    int64_t clock_ns; /* as of an operation */
     bool degraded, degraded_phase;
     bool cancel;
     int64_t cancel_ns;

@@ -49,7 +49,13 @@ expect "how long the daemon is up" 0 'up [0-9.]+ (s|min)' -- env "${FAKED[@]}" "
 expect "when the configuration was loaded" 0 'loaded [0-9]+ (s|min) ago' -- env "${FAKED[@]}" "$SNAPFERRY" status \
     --runtime-dir "$RUN" --state-dir "$STATE" --config-dir "$CONF"
 wait_state "$OB" Completed 90 >/dev/null
-expect "no duration is shown of what ended before it began" 0 '^State +Completed *$' -- ask describe "$OB"
+took='[0-9.]+ (s|min)( [0-9]+ s)?'
+expect "how long it took does not count what the clock was set by" 0 "^State +Completed in $took *\$" -- \
+    ask describe "$OB"
+wait_state "$B" Completed 30 >/dev/null
+expect "nor that of its backup" 0 "^State +Completed in $took *\$" -- ask describe "$B"
+check "nor does the list" eval 'ask backups | grep -E "^Completed +$B .* in $took *\$"'
+check "nor the journal" eval 'grep -E "$B: Completed: .*, $took\$" "$LOG"'
 
 # Before the daemon is started: an attempt that was due in seconds is not due in days.
 clock +0

@@ -119,8 +119,8 @@ check "nor the repository never to have been verified" eval '! said "never verif
 mv "$REPO.away" "$REPO"
 scanned() { askj backups --all | jq -e '.backups | length >= 4' && settled; }
 check "the repository is scanned when it is back" until_true 30 scanned
-same "the newest backup is listed first" "$(askj backups --all | jq '[.backups[].created_ns] | . == (sort | reverse)')" \
-    true
+same "the newest backup is listed first" \
+    "$(askj backups --all | jq '[.backups[].created_ns] | . == (sort | reverse)')" true
 check "that a job never ran is not said then either" said 'Jobs never .* no run known'
 stops "the daemon ends"
 explain_failure
