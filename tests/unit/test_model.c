@@ -650,8 +650,8 @@ static void load_configurations(bool fail)
 /* Plays the steps of a sequence that `keep` has (NULL: all). Returns whether an invariant was violated. */
 static bool play_sequence(uint64_t seed, const bool *keep)
 {
-    uint64_t rng =
-        seed; /* not a multiple of the generator's own step: that is the sequence of the next seed, shifted */
+    static uint64_t rng; /* longjmp() leaves it as it is */
+    rng = seed; /* not a multiple of the generator's own step: that is the sequence of the next seed, shifted */
     rng = splitmix64(&rng);
     const unsigned n = 30 + (unsigned)(splitmix64(&rng) % (STEPS_MAX - 30));
     forget_all();
