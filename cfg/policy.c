@@ -28,7 +28,7 @@ struct sections {
 };
 
 struct given {
-    char *value, *origin;
+    const char *value, *origin;
     const char *where; /* file:line in origin, NULL: default */
     enum cfg_scope scope;
 };
@@ -38,13 +38,13 @@ struct effective {
     const struct key *key;
     const char *name; /* with the option's name for backup-option.* */
     struct given *what;
-    unsigned n;
+    unsigned n, cap;
 };
 
 struct cfg_effective {
     struct arena arena;
     struct effective *keys;
-    unsigned n;
+    unsigned n, cap;
     bool sized; /* cfg_policy_size() has decided */
 };
 
@@ -134,25 +134,28 @@ static int give_origin(struct given *g, struct arena *a, const char *title, cons
     return g->origin ? 0 : -ENOMEM;
 }
 
-static struct given *add_given(struct cfg_effective *f, struct effective *k, const char *value, enum cfg_scope scope)
+/* `value` is borrowed for as long as the policy is there; NULL: no memory. */
+static struct given *add_given(struct effective *k, const char *value, enum cfg_scope scope)
 {
-    struct given *grown = realloc(k->what, (k->n + 1) * sizeof *grown);
-    if (!grown)
+    if (k->n == k->cap) {
+        const unsigned cap = k->cap ? 2 * k->cap : 1; /* most keys have their default only */
+        struct given *grown = realloc(k->what, cap * sizeof *grown);
+        if (!grown)
+            return NULL;
+        k->what = grown;
+        k->cap = cap;
+    }
+    if (!value)
         return NULL;
-    k->what = grown;
-    struct given *g = &grown[k->n];
-    *g = (struct given){.value = arena_text(&f->arena, value), .scope = scope};
-    if (!g->value)
-        return NULL;
-    k->n++;
-    return g;
+    k->what[k->n] = (struct given){.value = value, .scope = scope};
+    return &k->what[k->n++];
 }
 
 static int add_value(const struct cfg *c, struct cfg_effective *f, struct effective *k, const struct section *s,
                      const struct value *v, enum cfg_scope scope)
 {
     char title[80], where[WHERE_MAX];
-    struct given *g = add_given(f, k, v->text, scope);
+    struct given *g = add_given(k, arena_text(&f->arena, v->text), scope);
     section_title(s, title, sizeof title);
     origin_text(c, v->file, v->line, where, sizeof where);
     return g ? give_origin(g, &f->arena, title, where) : -ENOMEM;
@@ -160,12 +163,16 @@ static int add_value(const struct cfg *c, struct cfg_effective *f, struct effect
 
 static struct effective *add_key(struct cfg_effective *f, const struct key *key, const char *name)
 {
-    struct effective *grown = realloc(f->keys, (f->n + 1) * sizeof *grown);
-    if (!grown)
-        return NULL;
-    f->keys = grown;
-    grown[f->n] = (struct effective){.key = key, .name = name};
-    return &grown[f->n++];
+    if (f->n == f->cap) {
+        const unsigned cap = f->cap ? 2 * f->cap : n_keys;
+        struct effective *grown = realloc(f->keys, cap * sizeof *grown);
+        if (!grown)
+            return NULL;
+        f->keys = grown;
+        f->cap = cap;
+    }
+    f->keys[f->n] = (struct effective){.key = key, .name = name};
+    return &f->keys[f->n++];
 }
 
 static const struct value *value_find(const struct section *s, const struct key *k, const char *option)
@@ -211,9 +218,12 @@ static int one_key(const struct cfg *c, const struct sections *from, const struc
     if (!e || values_collect(c, from, k, NULL, f, e) < 0)
         return -ENOMEM;
     const char *fallback = default_value(c, k, buf, sizeof buf);
-    struct given *last = add_given(f, e, fallback, SCOPE_DEFAULT);
-    if (!last || !(last->origin = arena_text(&f->arena, "default")))
+    if (fallback != k->pub.default_text)
+        fallback = arena_text(&f->arena, fallback);
+    struct given *last = add_given(e, fallback, SCOPE_DEFAULT);
+    if (!last)
         return -ENOMEM;
+    last->origin = "default";
     if (value_store(k, fallback, &f->arena, p) < 0) /* remains if the effective value is invalid */
         return -ENOMEM;
     return e->n > 1 ? value_store(k, e->what[0].value, &f->arena, p) : 0;
@@ -288,7 +298,7 @@ static int put_first(struct cfg_policy *p, struct effective *e, const char *valu
                      const char *title, const char *where)
 {
     struct cfg_effective *f = p->effective;
-    struct given *g = add_given(f, e, value, scope);
+    struct given *g = add_given(e, arena_text(&f->arena, value), scope);
     if (!g || give_origin(g, &f->arena, title, where) < 0)
         return -ENOMEM;
     struct given first = *g;
