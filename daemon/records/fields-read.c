@@ -199,6 +199,111 @@ static int in_structs(struct in *x, const struct fields *t, struct list_of_struc
     return in_take(x, ']') ? 0 : UNUSUAL;
 }
 
+/* ---- objects that stay text ---- */
+
+static size_t in_digits(struct in *x)
+{
+    const char *from = x->at;
+    while (x->at < x->end && *x->at >= '0' && *x->at <= '9')
+        x->at++;
+    return (size_t)(x->at - from);
+}
+
+/* -EINVAL: it is none, or one that may be too large. */
+static int in_any_number(struct in *x)
+{
+    x->at += *x->at == '-';
+    const bool zero = x->at < x->end && *x->at == '0';
+    const size_t n = in_digits(x);
+    if (n < 1 || n > 18 || (zero && n > 1))
+        return -EINVAL;
+    if (x->at < x->end && *x->at == '.') {
+        x->at++;
+        if (!in_digits(x))
+            return -EINVAL;
+    }
+    if (x->at < x->end && (*x->at == 'e' || *x->at == 'E')) {
+        x->at++;
+        x->at += x->at < x->end && (*x->at == '-' || *x->at == '+');
+        const size_t e = in_digits(x);
+        return e < 1 || e > 2 ? -EINVAL : 0;
+    }
+    return 0;
+}
+
+static int in_any(struct in *x);
+
+static int in_any_members(struct in *x)
+{
+    const char *text;
+    size_t n;
+    x->at++;
+    if (in_take(x, '}'))
+        return 0;
+    do
+        if (in_plain(x, &text, &n) || !in_take(x, ':') || in_any(x))
+            return -EINVAL;
+    while (in_take(x, ','));
+    return in_take(x, '}') ? 0 : -EINVAL;
+}
+
+static int in_any_elements(struct in *x)
+{
+    x->at++;
+    if (in_take(x, ']'))
+        return 0;
+    do
+        if (in_any(x))
+            return -EINVAL;
+    while (in_take(x, ','));
+    return in_take(x, ']') ? 0 : -EINVAL;
+}
+
+/* Over a value. -EINVAL: it is not plainly JSON. */
+static int in_any(struct in *x)
+{
+    const char *text;
+    size_t n;
+    int rc = -EINVAL;
+    if (x->depth++ >= DEPTH_MAX)
+        return -EINVAL;
+    switch (in_next(x)) {
+    case '{':
+        rc = in_any_members(x);
+        break;
+    case '[':
+        rc = in_any_elements(x);
+        break;
+    case '"':
+        rc = in_plain(x, &text, &n) ? -EINVAL : 0;
+        break;
+    case 't':
+        rc = in_word(x, "true") ? 0 : -EINVAL;
+        break;
+    case 'f':
+        rc = in_word(x, "false") ? 0 : -EINVAL;
+        break;
+    case 'n':
+        rc = in_word(x, "null") ? 0 : -EINVAL;
+        break;
+    case '\0':
+        break;
+    default:
+        rc = in_any_number(x);
+        break;
+    }
+    x->depth--;
+    return rc;
+}
+
+static int in_text(struct in *x, char **at)
+{
+    if (in_next(x) != '{')
+        return -EINVAL;
+    const char *from = x->at;
+    return in_any(x) ? -EINVAL : str_set_plain(at, from, (size_t)(x->at - from));
+}
+
 /* ---- shared structs ---- */
 
 static int in_shared(struct in *x, const struct fields *t, const void **p)
@@ -287,6 +392,8 @@ static int in_field(struct in *x, const struct field_desc *f, void *p)
         return in_structs(x, f->of, p);
     case FIELD_SHARED:
         return c == '{' ? in_shared(x, f->of, p) : -EINVAL;
+    case FIELD_TEXT:
+        return in_text(x, p);
     case FIELD_REAL:
     case FIELD_JSON:
     case FIELD_OBJECT:

@@ -110,6 +110,9 @@ static void put_value(struct text_buf *x, const struct field_desc *f, const void
         else
             text_put(x, f->type == FIELD_ARRAY ? "[]" : "{}", 2);
         break;
+    case FIELD_TEXT:
+        text_put(x, *(char *const *)p, strlen(*(char *const *)p));
+        break;
     case FIELD_STRUCT:
         put_fields(x, f->of, p);
         break;
@@ -190,6 +193,7 @@ static int share_value(const struct field_desc *f, const void *p)
     case FIELD_JSON:
     case FIELD_OBJECT:
     case FIELD_ARRAY:
+    case FIELD_TEXT:
         break;
     }
     return 0;

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* fields.c - structs by their table: made, copied, compared, loaded */
 #include "daemon/records/fields-impl.h"
+
+#include "base/cleanup.h"
+#include "base/json-text.h"
+#include "base/json.h"
 #include "daemon/records/records-test.h"
 
 #include <errno.h>
@@ -112,6 +116,7 @@ static void init_field(const struct field_desc *f, void *p)
 {
     switch ((enum field_type)f->type) {
     case FIELD_STR:
+    case FIELD_TEXT:
         *(char **)p = str_empty;
         break;
     case FIELD_INT:
@@ -150,6 +155,7 @@ static void release_field(const struct field_desc *f, void *p)
 {
     switch ((enum field_type)f->type) {
     case FIELD_STR:
+    case FIELD_TEXT:
         str_clear(p);
         break;
     case FIELD_STRS:
@@ -208,6 +214,7 @@ static int copy_field(const struct field_desc *f, void *p, const void *from)
 {
     switch ((enum field_type)f->type) {
     case FIELD_STR:
+    case FIELD_TEXT:
         *(char **)p = str_ref(*(char *const *)from);
         return 0;
     case FIELD_STRS:
@@ -270,11 +277,22 @@ static bool json_same(const json_t *a, const json_t *b)
     return a == b || (a && b && json_equal(a, b));
 }
 
+/* Texts of the same object may differ in how they are written. */
+static bool text_same(const char *a, const char *b)
+{
+    if (a == b)
+        return true;
+    CLEANUP_JSON json_t *x = json_loads(a, JSON_ALLOW_NUL, NULL), *y = json_loads(b, JSON_ALLOW_NUL, NULL);
+    return x && y && json_equal(x, y);
+}
+
 static bool field_equal(const struct field_desc *f, const void *a, const void *b)
 {
     switch ((enum field_type)f->type) {
     case FIELD_STR:
         return *(char *const *)a == *(char *const *)b;
+    case FIELD_TEXT:
+        return text_same(*(char *const *)a, *(char *const *)b);
     case FIELD_INT:
         return *(const int64_t *)a == *(const int64_t *)b;
     case FIELD_UINT:
@@ -322,6 +340,7 @@ bool field_is_set(const struct field_desc *f, const void *s)
     const void *p = place_in(f, s);
     switch ((enum field_type)f->type) {
     case FIELD_STR:
+    case FIELD_TEXT:
         return **(char *const *)p != '\0';
     case FIELD_INT:
         return *(const int64_t *)p != f->unset;
@@ -379,6 +398,12 @@ static int load_object(const struct field_desc *f, json_t **p, const json_t *v, 
     json_decref(*p);
     *p = empty ? NULL : json_incref((json_t *)(uintptr_t)v);
     return 0;
+}
+
+static int load_text(char **p, const json_t *v)
+{
+    CLEANUP_FREE char *text = json_text(v, NULL);
+    return text ? str_set(p, text) : strings_set_nomem();
 }
 
 void field_is_there(const struct fields *t, void *s)
@@ -480,6 +505,8 @@ static int load_field(const struct field_desc *f, void *p, const json_t *v)
         return load_object(f, p, v, json_is_object(v));
     case FIELD_ARRAY:
         return load_object(f, p, v, json_is_array(v));
+    case FIELD_TEXT:
+        return json_is_object(v) ? load_text(p, v) : -EINVAL;
     case FIELD_STRUCT:
         return load_struct(f, p, v);
     case FIELD_STRUCTS:

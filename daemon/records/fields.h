@@ -34,6 +34,7 @@ enum field_type {
     FIELD_JSON,    /* json_t *, any value but null */
     FIELD_OBJECT,  /* json_t *, an object */
     FIELD_ARRAY,   /* json_t *, an array */
+    FIELD_TEXT,    /* char *, shared: the JSON text of an object that is only handed on, as small as it can be kept */
     FIELD_STRUCT,  /* a struct with a table, by value */
     FIELD_STRUCTS, /* struct list_of_structs */
     FIELD_SHARED,  /* const struct X *, see below */

@@ -91,7 +91,7 @@ struct savepoint {
 
 /* Finished operations that left memory or were read last, by seq: when their backup ends they are read again more than
  * once. */
-#define RECENT_OPERATIONS 256
+#define RECENT_OPERATIONS 512
 
 struct image {
     struct table ids[ROW_KINDS], seqs[ROW_KINDS], groups[ROW_KINDS];

@@ -80,6 +80,7 @@ static const char *type_text(enum field_type t)
     case FIELD_STRUCTS:
         return "a list";
     case FIELD_OBJECT:
+    case FIELD_TEXT:
     case FIELD_STRUCT:
     case FIELD_SHARED:
         return "an object";

@@ -93,6 +93,7 @@ static const struct field_desc mover_result_table[] = {
     FIELD(failures, "failures", FIELD_STRUCTS, .of = &plugin_failure_fields),
     STRUCT(maintenance, mover_maintenance),
     FIELD(copy, "copy", FIELD_OBJECT, .about = "of a repository: blobs and bytes"),
+    FIELD(repository, "repository", FIELD_TEXT, .about = "requests and bytes (docs/mover.md)"),
 };
 TABLE(mover_result, "result", .keep_text = false);
 #undef S

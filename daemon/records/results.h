@@ -93,7 +93,9 @@ struct mover_result {
     char *plugin;
     struct list_of_structs failures; /* of struct plugin_failure */
     struct mover_maintenance maintenance;
-    json_t *copy; /* see mover_copy_of(); NULL: it was none */
+    json_t *copy;     /* see mover_copy_of(); NULL: it was none */
+    char *repository; /* JSON, "": none. It has more members than all the rest, is counted when it comes, and only shown
+                       */
     json_t *unknown;
 };
 extern const struct fields mover_stage_fields;

@@ -142,7 +142,7 @@ static void walks(void **state)
 
 /* ---- lists of several pages ---- */
 
-#define MANY 350
+#define MANY 900
 
 /* m-0 ... m-349; each third is not finished. */
 static struct records *many(void)
@@ -343,7 +343,7 @@ static struct again all_again(struct records *r)
     return x;
 }
 
-#define FINISHED 300 /* more than are kept */
+#define FINISHED 600 /* more than are kept */
 
 static void finished_operations_are_read_again_as_they_are(void **state)
 {
@@ -368,7 +368,7 @@ static void finished_operations_are_read_again_as_they_are(void **state)
     then = all_again(r);
     assert_memory_equal(&now, &then, sizeof now);
     /* One of the last ones, and one that is only on disk, change. */
-    static const char *const changed[] = {"op-299", "op-3"};
+    static const char *const changed[] = {"op-599", "op-3"};
     for (unsigned i = 0; i < 2; i++) {
         assert_ok(operation_get(r, changed[i], &op, &e), &e);
         op.lost = true;
@@ -378,13 +378,13 @@ static void finished_operations_are_read_again_as_they_are(void **state)
     assert_int_equal(all_again(r).lost, 2);
     /* A change that is undone was none. */
     assert_ok(records_begin(r, &e), &e);
-    assert_ok(operation_get(r, "op-299", &op, &e), &e);
+    assert_ok(operation_get(r, "op-599", &op, &e), &e);
     op.lost = false;
     assert_ok(operation_save(r, &op, &e), &e);
     assert_int_equal(all_again(r).lost, 1);
     records_rollback(r);
     assert_int_equal(all_again(r).lost, 2);
-    assert_ok(operation_delete(r, "op-299", &e), &e);
+    assert_ok(operation_delete(r, "op-599", &e), &e);
     assert_ok(operation_delete(r, "op-5", &e), &e);
     now = all_again(r);
     assert_int_equal(now.n, FINISHED - 2);

@@ -88,6 +88,7 @@ static json_t *any_value(const struct field_desc *f)
     case FIELD_JSON:
         return any_json(3);
     case FIELD_OBJECT:
+    case FIELD_TEXT:
         return any_object();
     case FIELD_ARRAY:
         j = json_array();
@@ -588,7 +589,7 @@ static void attempts(void **arg)
 static void sizes(void **arg)
 {
     (void)arg;
-    assert_true(sizeof(struct operation) <= 1400);
+    assert_true(sizeof(struct operation) <= 1408);
     assert_true(sizeof(struct native_row) <= 400);
     assert_true(sizeof(struct volume_row) <= 400);
 }
@@ -600,7 +601,7 @@ static const char *type_word(const struct field_desc *f)
     static const char *const words[] = {
         [FIELD_STR] = "string",   [FIELD_INT] = "integer", [FIELD_UINT] = "integer",  [FIELD_BOOL] = "boolean",
         [FIELD_REAL] = "number",  [FIELD_ENUM] = "string", [FIELD_STRS] = "[string]", [FIELD_JSON] = "any",
-        [FIELD_OBJECT] = "{any}", [FIELD_ARRAY] = "[any]", [FIELD_ERR] = "integer"};
+        [FIELD_OBJECT] = "{any}", [FIELD_TEXT] = "{any}",  [FIELD_ARRAY] = "[any]",   [FIELD_ERR] = "integer"};
     static char text[80];
     if (f->type != FIELD_STRUCT && f->type != FIELD_STRUCTS && f->type != FIELD_SHARED)
         return words[f->type];
