@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* rules.c - checks of the whole configuration: names without a section, contradictions, unused sections */
 #include "cfg/internal.h"
+#include "base/units.h"
 
 #include <errno.h>
 #include <fnmatch.h>
@@ -511,8 +512,8 @@ static void check_numbers(struct cfg *c, const struct section *s, const struct c
     if (p->max_snapshots_per_volume < need)
         complain_value(c, CFG_ERROR, s, section_value(s, p->move_data ? "snapshots-to-retain" : "snapshot-only-keep"),
                        "one more than are retained must be allowed while the new one is taken",
-                       "max-snapshots-per-volume = %u is too low to retain %u native snapshots",
-                       p->max_snapshots_per_volume, need - 1);
+                       "max-snapshots-per-volume = %u is too low to retain %u native snapshot%s",
+                       p->max_snapshots_per_volume, need - 1, plural(need - 1));
     if (p->retry_first_s > p->retry_max_s)
         complain_value(c, CFG_ERROR, s, section_value(s, "retry-first"), NULL,
                        "retry-first (%lld s) is longer than retry-max (%lld s)", (long long)p->retry_first_s,

@@ -3,6 +3,7 @@
 #include "repo/copy-gone.h"
 #include "repo/copy-lock.h"
 
+#include "base/units.h"
 #include "base/bytes.h"
 #include "base/cleanup.h"
 #include "repo/format-parse.h"
@@ -214,8 +215,9 @@ static int check_surplus(struct copy *c, struct err *e)
     if (!later.n)
         return 0;
     err_plain(e, ERR_EXISTS, EEXIST,
-              "the copy in %s has diverged from repository %s: %llu blobs were written to it since the last run",
-              blobs_location(c->to), blobs_location(c->from), (unsigned long long)later.n);
+              "the copy in %s has diverged from repository %s: %llu blob%s written to it since the last run",
+              blobs_location(c->to), blobs_location(c->from), (unsigned long long)later.n,
+              later.n == 1 ? " was" : "s were");
     return err_hint(e, "if it is a repository in its own right now, copy to another place; else remove it, and copy "
                        "anew");
 }
@@ -619,9 +621,11 @@ static int remove_leftovers(struct copy *c, struct err *e)
 
 static int changed_there(const struct copy *c, struct err *e)
 {
-    err_plain(e, ERR_DAMAGE, EBADMSG,
-              "%llu blobs of repository %s are not as they were copied, %s is the first: the copy in %s keeps its own",
-              (unsigned long long)c->result->changed.n, blobs_location(c->from), c->changed, blobs_location(c->to));
+    err_plain(
+        e, ERR_DAMAGE, EBADMSG,
+        "%llu blob%s of repository %s changed after the copy was made, %s is the first: the copy in %s keeps its own",
+        (unsigned long long)c->result->changed.n, plural(c->result->changed.n), blobs_location(c->from), c->changed,
+        blobs_location(c->to));
     return err_hint(e, "verify both: if the repository is damaged, or somebody has written to it, the copy has what it "
                        "lacks (docs/copies.md)");
 }

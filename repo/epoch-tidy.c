@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "repo/epoch-tidy.h"
 
+#include "base/units.h"
 #include "base/bytes.h"
 #include "base/cleanup.h"
 #include "base/crash.h"
@@ -223,8 +224,9 @@ static int check_room(const struct repo *r, const struct blob_info *in, size_t n
         bytes += in[i].length + in[i].length / 8;
     if (blobs_room(r->blobs, &room, NULL) < 0 || room.free >= bytes)
         return 0;
-    err_set(e, ERR_NO_SPACE, ENOSPC, "compacting %zu index blobs needs %" PRIu64 " KiB, %" PRIu64 " KiB are free in %s",
-            n, bytes >> 10, room.free >> 10, blobs_location(r->blobs));
+    err_set(e, ERR_NO_SPACE, ENOSPC,
+            "compacting %zu index blob%s needs %" PRIu64 " KiB, %" PRIu64 " KiB are free in %s", n, plural(n),
+            bytes >> 10, room.free >> 10, blobs_location(r->blobs));
     return -ENOSPC;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* copies.c - state of the copies of repositories */
+#include "base/units.h"
 #include "base/time.h"
 #include "daemon/answers/answers-impl.h"
 #include "daemon/decide/copies.h"
@@ -34,8 +35,8 @@ static void add_lost(const struct cfg_copy *k, const struct copy_memory *m, json
 {
     if (m && m->lost)
         add_problem(problems, "error", "verify the repository; see docs/copies.md for how the copy gives them back",
-                    "repository \"%s\" has lost %" PRId64 " packs that its index needs; copy \"%s\" has them",
-                    k->repository, m->lost, k->name);
+                    "repository \"%s\" has lost %" PRId64 " pack%s that its index needs; copy \"%s\" has %s",
+                    k->repository, m->lost, plural((uint64_t)m->lost), k->name, m->lost == 1 ? "it" : "them");
 }
 
 static void add_problems(const struct answer_facts *f, const struct cfg_copy *k, const struct copy_memory *m,

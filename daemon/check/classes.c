@@ -2,6 +2,7 @@
 /* check-classes.c - storage classes against the abilities of their drivers on this machine */
 #include "daemon/check/classes.h"
 
+#include "base/units.h"
 #include "base/cleanup.h"
 #include "base/nearest.h"
 #include "io/native/driver.h"
@@ -286,9 +287,10 @@ static void check_policy(struct cfg *c, struct view *views, unsigned n, const st
         where_of(c, p, "snapshots-to-retain", own->cfg->name, where);
         cfg_complain(
             c, CFG_ERROR, where, NULL,
-            "[storage-class \"%s\"]: snapshots-to-retain is %u, and the storage of %s holds %d native snapshots "
+            "[storage-class \"%s\"]: snapshots-to-retain is %u, and the storage of %s holds %d native snapshot%s "
             "of a volume (max-retain)",
-            own->cfg->name, p->snapshots_to_retain, own->cfg->driver, own->max_retain);
+            own->cfg->name, p->snapshots_to_retain, own->cfg->driver, own->max_retain,
+            plural((uint64_t)own->max_retain));
     }
     check_options(c, own, p);
     if (!p->move_data || p->mover[0])

@@ -35,7 +35,7 @@ static void print_found(enum repair_kind kind, const char *name, const char *why
         printf("%s as %s\n", o->dry_run ? "would be set aside" : "set aside", name);
         break;
     case REPAIR_PACK:
-        printf("pack %s: %llu contents that no index has\n", name, (unsigned long long)contents);
+        printf("pack %s: %llu content%s that no index has\n", name, (unsigned long long)contents, plural(contents));
         break;
     case REPAIR_UNREADABLE:
         printf("%s; an index has contents of this pack\n", why);
@@ -44,8 +44,8 @@ static void print_found(enum repair_kind kind, const char *name, const char *why
         printf("%s; no index has this pack, and the number of its contents is not known\n", why);
         break;
     case REPAIR_MANIFESTS:
-        printf("pack %s: %llu contents of manifests that no index has are left out: %s\n", name,
-               (unsigned long long)contents, why);
+        printf("pack %s: %llu content%s of manifests that no index has %s left out: %s\n", name,
+               (unsigned long long)contents, plural(contents), contents == 1 ? "is" : "are", why);
         break;
     }
 }

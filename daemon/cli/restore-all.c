@@ -66,7 +66,8 @@ static int check_all(const struct options *o, const json_t *args, json_t *rows, 
     }
     if (!bad)
         return 0;
-    err_set(e, first.cls, 0, "%u of %zu volumes cannot be restored; nothing was begun", bad, json_array_size(rows));
+    err_set(e, first.cls, 0, "%u of %zu volume%s cannot be restored; nothing was begun", bad, json_array_size(rows),
+            plural(json_array_size(rows)));
     return err_hint(e, "restore the others one by one: %s/VOLUME", jstr(args, "backup"));
 }
 

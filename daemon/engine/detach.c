@@ -5,6 +5,7 @@
  * Nothing is deleted in the repository. Native snapshots whose data was only there count as not moved from then on, so
  * that no plan takes them for copies of something that can still be restored.
  */
+#include "base/units.h"
 #include "base/nearest.h"
 #include "daemon/engine/engine-impl.h"
 
@@ -200,8 +201,8 @@ static void detach_ended(const struct err *e, void *arg)
     CLEANUP_JSON json_t *answer =
         json_pack("{s:s,s:i,s:i}", "repository", d->repository, "backups", (int)d->removed, "natives", (int)d->natives);
     if (!e->cls)
-        log_info("repository \"%s\" is detached: %u backups removed from the records, its data is unchanged",
-                 d->repository, d->removed);
+        log_info("repository \"%s\" is detached: %u backup%s removed from the records, its data is unchanged",
+                 d->repository, d->removed, plural(d->removed));
     d->reply(e->cls ? NULL : answer, e->cls ? e : NULL, d->arg);
     lists_clear(d);
     free(d);

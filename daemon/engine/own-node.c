@@ -6,6 +6,7 @@
  * only long after that: so it is recorded of each one whether it was scanned, and one that was not is, as soon as it is
  * available. Records that were damaged are caught up in the same way.
  */
+#include "base/units.h"
 #include "base/time.h"
 #include "daemon/engine/engine-impl.h"
 #include "daemon/records/opaque.h"
@@ -45,8 +46,9 @@ static void scanned(unsigned added, const struct err *e, void *arg)
         return;
     }
     if (added) {
-        log_info("repository \"%s\" has %u volumes of backups of node %s that were not in the records: they are now",
-                 o->repository, added, cfg_daemon(g->cfg)->node_name);
+        log_info("repository \"%s\" has %u volume%s of backups of node %s that %s not in the records: %s now",
+                 o->repository, added, plural(added), cfg_daemon(g->cfg)->node_name, added == 1 ? "was" : "were",
+                 added == 1 ? "it is" : "they are");
         records_are_rebuilt(g);
     }
     CLEANUP_JSON json_t *labels = own_scan_labels(g, o->repository);

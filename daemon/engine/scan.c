@@ -281,8 +281,9 @@ static void scan_finish(struct scan *s, const struct err *e)
     else if (e->cls && !s->engine->stopping)
         log_warning("repository \"%s\" cannot be scanned: %s", s->repository, e->msg);
     else if (n->added)
-        log_info("repository \"%s\" has %u volumes of backups of node %s that were not in the records: they are now",
-                 s->repository, n->added, s->node);
+        log_info("repository \"%s\" has %u volume%s of backups of node %s that %s not in the records: %s now",
+                 s->repository, n->added, plural(n->added), s->node, n->added == 1 ? "was" : "were",
+                 n->added == 1 ? "it is" : "they are");
     scan_free(s);
 }
 

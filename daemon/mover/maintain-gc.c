@@ -5,6 +5,7 @@
  */
 #include "daemon/mover/maintain-impl.h"
 
+#include "base/units.h"
 #include "base/cleanup.h"
 #include "base/crash.h"
 #include "base/time.h"
@@ -125,8 +126,9 @@ static int check_complete(struct run *m, struct err *e)
     int rc = index_set_each_all(repo_index(m->r), count_used, &w, e);
     if (rc < 0 || w.found == id_set_count(m->mark.used))
         return rc;
-    err_set(e, ERR_DAMAGE, EBADMSG, "%" PRIu64 " contents that snapshots need are in no index: nothing is removed",
-            id_set_count(m->mark.used) - w.found);
+    const uint64_t missing = id_set_count(m->mark.used) - w.found;
+    err_set(e, ERR_DAMAGE, EBADMSG, "%" PRIu64 " content%s that snapshots need %s in no index: nothing is removed",
+            missing, plural(missing), missing == 1 ? "is" : "are");
     return err_hint(e, "run verify to see which, and `repo repair` to rebuild the index from the packs; see "
                        "snapferry-recovery(7)");
 }

@@ -7,6 +7,7 @@
  */
 #include "daemon/mover/maintain-impl.h"
 
+#include "base/units.h"
 #include "base/cleanup.h"
 
 #include <inttypes.h>
@@ -99,5 +100,5 @@ int run_extend(struct run *m, struct err *e)
     if (rc < 0 || !b.failed)
         return rc;
     *e = b.first;
-    return err_wrap(e, "object locks of %" PRIu64 " blobs could not be extended", b.failed);
+    return err_wrap(e, "object locks of %" PRIu64 " blob%s could not be extended", b.failed, plural(b.failed));
 }

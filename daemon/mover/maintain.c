@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "daemon/mover/maintain-impl.h"
 
+#include "base/units.h"
 #include "base/cleanup.h"
 #include "base/crash.h"
 #include "base/time.h"
@@ -346,8 +347,8 @@ int maintain_run(struct repo *r, const struct maintain_opts *o, struct maintain_
     repo_memory(r, 0);
     ret->seconds = mono_s() - began;
     if (rc == 0 && ret->damaged + ret->unreadable.n) {
-        err_set(e, ERR_DAMAGE, EBADMSG, "%" PRIu64 " contents that are needed cannot be read; all else was done",
-                ret->damaged + ret->unreadable.n);
+        err_set(e, ERR_DAMAGE, EBADMSG, "%" PRIu64 " needed content%s cannot be read; all else was done",
+                ret->damaged + ret->unreadable.n, plural(ret->damaged + ret->unreadable.n));
         err_hint(e, "they were left where they are: run verify to see which snapshots need them");
         rc = -EBADMSG;
     }

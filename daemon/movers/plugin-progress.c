@@ -84,7 +84,7 @@ uint64_t pm_backoff_usec(const struct pm_op *o, unsigned n)
 
 void pm_progress_failed(struct pm_op *o, const struct err *e)
 {
-    char text[900];
+    char text[900], in_a_row[40] = "";
     if (o->state != PM_RUNNING || o->decided)
         return;
     o->failures++;
@@ -101,7 +101,9 @@ void pm_progress_failed(struct pm_op *o, const struct err *e)
     log_warning("%s: %s (%u in a row)", o->operation, e->msg, o->failures);
     if (o->failures <= o->plugin.progress_retry || o->stopping)
         return;
-    snprintf(text, sizeof text, "progress failed %u times in a row: %.600s", o->failures, e->msg);
+    if (o->failures > 1)
+        snprintf(in_a_row, sizeof in_a_row, " %u times in a row", o->failures);
+    snprintf(text, sizeof text, "progress failed%s: %.600s", in_a_row, e->msg);
     pm_stop_now(o, MOVER_FAILED, text);
 }
 

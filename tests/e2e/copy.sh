@@ -45,7 +45,7 @@ check "and is whole" sf "$C" verify --quiet
 cp -a "$R" "$WORK/kept"
 changed=$(packs "$R" | head -n 1)
 random_file "$changed" 4000 9
-expect "a pack that was overwritten in the original" 15 'are not as they were copied.*keeps its own' -- \
+expect "a pack that was overwritten in the original" 15 'changed after the copy was made.*keeps its own' -- \
     sf "$R" repo sync-to "$C"
 check "the copy is whole" sf "$C" verify --quiet
 rm -rf "$R" && cp -a "$WORK/kept" "$R"

@@ -262,7 +262,7 @@ random_file "$WORK/w" 30000000 8
 opener
 expect "a backup is killed" 137 -- env SNAPFERRY_CRASH_AT=pack-renamed "$SF" -r "$R" --password-file "$WORK/password" \
     backup "$WORK/w" --as w@h:/w --quiet
-expect "its pack is left alone" 0 'Left to writers +[12] packs' -- repair
+expect "its pack is left alone" 0 'Left to writers +[12] packs?' -- repair
 same "nothing is taken from it" "$(number --dry-run)" '[0,0,0,0,-1,0]'
 rm -rf "$R/x/n7_"
 check "another backup at the same time" sf "$R" backup "$WORK/w" --as w@h:/w --quiet

@@ -149,7 +149,7 @@ blobs=$(find "$R" -name '*.f' | sed 's,.*/small/,,' | grep -c '^[xpq]\|^kopia.[r
 same "what would be extended" "$(m --dry-run --json | result extendedLocks.count)" "$blobs"
 same "nothing is by that" "$(fault _extended)" 0
 fault _refuse/kopia.blobcfg >/dev/null
-expect "one of them is refused" 20 'object locks of 1 blobs could not be extended' -- m
+expect "one of them is refused" 20 'object locks of 1 blob could not be extended' -- m
 same "the others are done" "$(fault _extended)" $((blobs - 1))
 fault _refuse/ >/dev/null
 age 1

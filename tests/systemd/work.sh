@@ -106,7 +106,7 @@ ended() { journalctl --no-pager -o cat -p info -t snapferryd "$1" | grep -cE "$2
 same "a line for the volume, with its name" \
     "$(ended "OPERATION=$O" "^$O \($WORK/xfs/img/a.img\): Completed, 24.0 MiB, [0-9.]+ MiB new, [0-9.]+ s$")" 1
 same "a line for the backup" \
-    "$(ended "BACKUP=$B" "^$B: Completed: 1 of 1 volumes, 24.0 MiB, [0-9.]+ MiB new, [0-9.]+ s$")" 1
+    "$(ended "BACKUP=$B" "^$B: Completed: 1 of 1 volume, 24.0 MiB, [0-9.]+ MiB new, [0-9.]+ s$")" 1
 same "states are for debugging" "$(ended "BACKUP=$B" ' -> ')" 0
 
 # ---- devices; the mover's unit ----

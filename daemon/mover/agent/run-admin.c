@@ -296,8 +296,8 @@ static int do_expire(struct run_context *x, struct repo *r, const json_t *step, 
     if (rc == 0)
         rc = leftovers_remove(r, dry, &left, e);
     if (left.files && !dry)
-        log_info("%llu unfinished files of killed writers removed (%llu bytes)", (unsigned long long)left.files,
-                 (unsigned long long)left.bytes);
+        log_info("%llu unfinished file%s of killed writers removed (%llu bytes)", (unsigned long long)left.files,
+                 plural(left.files), (unsigned long long)left.bytes);
     if (listed) {
         json_object_set_new(answer, "snapshots", verdicts.list);
         json_object_set_new(answer, "omitted", json_integer(verdicts.omitted));
