@@ -290,6 +290,9 @@ static int open_good(struct records *r, const struct found *f, struct records_ne
     struct err why = ERR_INIT;
     if (!r->read_only && records_schema_index(r->writer.db, r->path, &why) < 0)
         log_warning("lists of finished operations are slower: %s", why.msg);
+    why.msg[0] = '\0';
+    if (!r->read_only && records_schema_tidy(r->writer.db, r->path, &why) < 0)
+        log_warning("%s", why.msg);
     return load_seq(r, 0, e);
 }
 

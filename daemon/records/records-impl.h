@@ -303,6 +303,8 @@ int records_schema_create(sqlite3 *db, const char *path, unsigned version, struc
 int records_migrate(struct records *r, unsigned from, struct err *e);
 /* The index by which finished rows are listed, if it is not there: an earlier version has made the database. */
 int records_schema_index(sqlite3 *db, const char *path, struct err *e);
+/* Rows of values go of which all counters were removed. */
+int records_schema_tidy(sqlite3 *db, const char *path, struct err *e);
 
 /* ---- counters.c ---- */
 

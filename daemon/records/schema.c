@@ -99,6 +99,13 @@ static int set_version(sqlite3 *db, const char *path, unsigned version, struct e
     return records_exec(db, path, sql, e, "set the schema of");
 }
 
+int records_schema_tidy(sqlite3 *db, const char *path, struct err *e)
+{
+    return records_exec(db, path,
+                        "DELETE FROM counter_values WHERE page NOT IN (SELECT n / " PAGE_SQL " FROM counter_names)", e,
+                        "tidy the counters of");
+}
+
 int records_schema_create(sqlite3 *db, const char *path, unsigned version, struct err *e)
 {
     int rc = records_exec(db, path, "BEGIN IMMEDIATE", e, "write");

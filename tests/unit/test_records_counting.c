@@ -123,6 +123,46 @@ static void set_and_remove(void **state)
     done(r);
 }
 
+static int64_t pages(struct records *r)
+{
+    sqlite3_stmt *st;
+    assert_int_equal(sqlite3_prepare_v2(r->writer.db, "SELECT count(*) FROM counter_values", -1, &st, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_step(st), SQLITE_ROW);
+    const int64_t n = sqlite3_column_int64(st, 0);
+    sqlite3_finalize(st);
+    return n;
+}
+
+/* Of classes, jobs and repositories that come and go no values pile up. */
+static void rows_of_removed_ones_go(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    struct records *r = fresh();
+    char name[16];
+    for (unsigned i = 0; i < 3 * COUNTERS_OF_PAGE; i++) {
+        snprintf(name, sizeof name, "c%03u", i);
+        assert_ok(records_counter_set(r, name, NULL, i, &e), &e);
+    }
+    assert_ok(records_flush(r, &e), &e);
+    assert_int_equal(pages(r), 3);
+    for (unsigned i = 0; i < 2 * COUNTERS_OF_PAGE - 1; i++) {
+        snprintf(name, sizeof name, "c%03u", i);
+        assert_ok(records_counter_remove(r, name, NULL, &e), &e);
+    }
+    assert_ok(records_flush(r, &e), &e);
+    r = reopen(r);
+    assert_int_equal(pages(r), 2);
+    snprintf(name, sizeof name, "c%03u", 2 * COUNTERS_OF_PAGE - 1);
+    assert_true(value(r, name, NULL) == 2 * COUNTERS_OF_PAGE - 1);
+    snprintf(name, sizeof name, "c%03u", 3 * COUNTERS_OF_PAGE - 1);
+    assert_true(value(r, name, NULL) == 3 * COUNTERS_OF_PAGE - 1);
+    assert_ok(records_counter_add(r, "new", NULL, 5, &e), &e);
+    r = reopen(r);
+    assert_true(value(r, "new", NULL) == 5 && value(r, name, NULL) == 3 * COUNTERS_OF_PAGE - 1);
+    done(r);
+}
+
 static void distributions_are_cumulative(void **state)
 {
     (void)state;
@@ -368,6 +408,7 @@ int main(void)
         cmocka_unit_test(what_failed_is_not_counted),
         cmocka_unit_test(holds_nest),
         cmocka_unit_test(set_and_remove),
+        cmocka_unit_test(rows_of_removed_ones_go),
         cmocka_unit_test(distributions_are_cumulative),
         cmocka_unit_test(a_value_writes_one_row),
         cmocka_unit_test(distributions_of_earlier_versions_go_on),
