@@ -91,15 +91,18 @@ bool keys_id(const struct keys *k, const json_t *repository, const char *passwor
     CLEANUP_JSON json_t *place = json_copy((json_t *)(uintptr_t)repository);
     json_object_del(place, "unique_id");
     CLEANUP_FREE char *text = json_dumps(place, JSON_COMPACT | JSON_SORT_KEYS);
+    static EVP_MD *sha256; /* looking for it takes longer than the hash */
     unsigned len = 0;
-    if (!k->salt || !text || !password)
+    if (!sha256)
+        sha256 = EVP_MD_fetch(NULL, "SHA256", NULL);
+    if (!k->salt || !text || !password || !sha256)
         return false;
     /* The second hash is keyed with the first and the salt, so that neither allows a test of passwords by itself. */
     uint8_t both[SALT_LEN + sizeof ret->repository];
-    bool ok = HMAC(EVP_sha256(), k->salt, SALT_LEN, (const uint8_t *)text, strlen(text), ret->repository, &len);
+    bool ok = HMAC(sha256, k->salt, SALT_LEN, (const uint8_t *)text, strlen(text), ret->repository, &len);
     memcpy(both, k->salt, SALT_LEN);
     memcpy(both + SALT_LEN, ret->repository, sizeof ret->repository);
-    ok = ok && HMAC(EVP_sha256(), both, sizeof both, (const uint8_t *)password, strlen(password), ret->secret, &len);
+    ok = ok && HMAC(sha256, both, sizeof both, (const uint8_t *)password, strlen(password), ret->secret, &len);
     OPENSSL_cleanse(both, sizeof both);
     return ok;
 }

@@ -12,7 +12,8 @@
 static int counter_order(const void *a, const void *b)
 {
     const struct counter *x = a, *y = b;
-    int d = strcmp(x->name, y->name);
+    int d = (x->hash > y->hash) - (x->hash < y->hash);
+    d = d ? d : strcmp(x->name, y->name);
     return d ? d : strcmp(x->labels, y->labels);
 }
 
@@ -58,8 +59,10 @@ static int counter_new(struct records *r, const char *name, const char *labels, 
         r->counter_cap = cap;
     }
     struct counter *c = calloc(1, sizeof *c);
-    if (c)
+    if (c) {
+        c->hash = counter_hash(name, labels);
         c->n = r->counter_n ? r->counters[r->counter_n - 1]->n + 1 : 0;
+    }
     if (!c || !(c->name = strdup(name)) || !(c->labels = strdup(labels)) ||
         !tsearch(c, &r->counter_tree, counter_order)) {
         counter_free(c);
@@ -72,7 +75,8 @@ static int counter_new(struct records *r, const char *name, const char *labels, 
 
 struct counter *records_counter_known(const struct records *r, const char *name, const char *labels)
 {
-    const struct counter key = {.name = (char *)(uintptr_t)name, .labels = (char *)(uintptr_t)labels};
+    const struct counter key = {
+        .name = (char *)(uintptr_t)name, .labels = (char *)(uintptr_t)labels, .hash = counter_hash(name, labels)};
     void **node = tfind(&key, &r->counter_tree, counter_order);
     return node ? *node : NULL;
 }

@@ -31,7 +31,8 @@ const char *records_bound_text(double bound, char out[32])
 static int histogram_order(const void *a, const void *b)
 {
     const struct histogram *x = a, *y = b;
-    const int d = strcmp(x->name, y->name), l = d ? d : strcmp(x->labels, y->labels);
+    const int h = (x->hash > y->hash) - (x->hash < y->hash), d = h ? h : strcmp(x->name, y->name),
+              l = d ? d : strcmp(x->labels, y->labels);
     return l ? l : (x->n > y->n) - (x->n < y->n);
 }
 
@@ -98,9 +99,10 @@ static int find_histogram(struct records *r, const char *name, const json_t *lab
                           struct histogram **ret, struct err *e)
 {
     CLEANUP_FREE char *text = records_labels_text(labels);
-    const struct histogram key = {.name = (char *)(uintptr_t)name, .labels = text, .n = n};
     if (!text)
         return err_nomem(e);
+    const struct histogram key = {
+        .name = (char *)(uintptr_t)name, .labels = text, .hash = counter_hash(name, text), .n = n};
     void **node = tfind(&key, &r->histogram_tree, histogram_order);
     if (node) {
         *ret = *node;
@@ -110,6 +112,7 @@ static int find_histogram(struct records *r, const char *name, const json_t *lab
     if (!h)
         return err_nomem(e);
     h->n = n;
+    h->hash = key.hash;
     int rc = (h->name = strdup(name)) && (h->labels = strdup(text)) && tsearch(h, &r->histogram_tree, histogram_order)
                  ? find_counters(r, h, labels, bounds, e)
                  : err_nomem(e);
