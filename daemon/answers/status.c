@@ -23,14 +23,22 @@ static const char *name_of(const struct operation *op)
     return op->volume->name[0] ? op->volume->name : op->id;
 }
 
+/* Without the repository's name before it, which the sentence has. */
+static const char *why_not_recorded(const struct operation *op)
+{
+    const char *why = op->state == OP_RETRYING ? op->error.message : op->waiting;
+    char name[200];
+    const int n = snprintf(name, sizeof name, "repository \"%s\": ", op->policy->repository);
+    return n > 0 && !strncmp(why, name, (size_t)n) ? why + n : why;
+}
+
 static void add_trouble(const struct operation *op, json_t *problems)
 {
     if (op->records.n) {
         add_problem(problems, "warning",
                     "it is tried again; until then a node that was lost could not tell how they ended",
                     "the outcome of %u backup%s is not recorded in repository \"%s\": %s", op->records.n,
-                    op->records.n == 1 ? "" : "s", op->policy->repository,
-                    op->state == OP_RETRYING ? op->error.message : op->waiting);
+                    op->records.n == 1 ? "" : "s", op->policy->repository, why_not_recorded(op));
         return;
     }
     if (op->cleanup_error[0])

@@ -210,12 +210,18 @@ static void end(struct decide *d, struct operation *op)
 static void queued(struct decide *d, struct operation *op)
 {
     const char *down = repository_down(d, op->policy->repository);
-    if (!down && gathers(d, op))
+    const bool back = !down && op->waiting[0];
+    if (back) /* what it waited for is told no longer, by it or by what comes of it */
+        str_clear(&op->waiting);
+    if (!down && gathers(d, op)) {
+        if (back)
+            operation_write(d, op);
         return;
+    }
     const bool waited = op->wake_ns != 0;
     op->wake_ns = 0;
     if (!down && !check_may_start(d, op)) {
-        if (waited)
+        if (waited || back)
             operation_write(d, op);
         return;
     }

@@ -804,6 +804,9 @@ static void owed_outcomes_become_a_problem(void **state)
     set_up(&x, false);
     assert_false(problem_at(&x, since + NS_PER_H + 1, TEXT));
     set_up(&x, true);
+    json_t *away = json_pack("{s:b,s:s}", "tried", 1, "waiting", "repository \"main\": No such device");
+    assert_int_equal(row_update_doc(x.records, ROW_OPERATION, "record-b1", "Queued", away), 0);
+    assert_true(problem_at(&x, since, "of 2 backups is not recorded in repository \"main\": No such device"));
     assert_int_equal(row_update_doc(x.records, ROW_OPERATION, "record-b1", "Completed", NULL), 0);
     assert_false(problem_at(&x, since + DAY, "is not recorded"));
     close_it(&x);
