@@ -2,6 +2,7 @@
 /* native-prune.c - native snapshots are pruned on demand, and looked at with each sweep of the storage */
 #include "daemon/answers/answers.h"
 #include "daemon/engine/facts.h"
+#include "daemon/records/names.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -259,14 +260,31 @@ static void pools_seen(struct step_result *s, void *arg)
     prune_run(p);
 }
 
+static int is_of(const struct native_row *n, void *arg)
+{
+    const char *volume = arg;
+    return !strcmp(volume, n->volume_id) || !strcmp(volume, n->volume->name);
+}
+
+/* A name that is no volume's, as of a slip, is not one of which nothing is due. */
+static int may_prune(struct engine *g, const struct request_args *req, struct err *e)
+{
+    char *volume = req->volume;
+    if (req->gone && !volumes_looked(g)) {
+        err_set(e, ERR_BUSY, EAGAIN,
+                "not all storage was looked at since the daemon started: which volumes are gone is "
+                "not known yet");
+        return err_hint(e, "`snapferry status` shows which storage class cannot be listed");
+    }
+    return !volume[0] || native_row_each(g->records, NULL, is_of, volume, NULL) > 0
+               ? 0
+               : volume_known(g->records, volume, e);
+}
+
 void engine_native_prune(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg)
 {
     struct err e = ERR_INIT;
-    if (req->gone && !volumes_looked(g)) {
-        err_set(&e, ERR_BUSY, EAGAIN,
-                "not all storage was looked at since the daemon started: which volumes are gone is "
-                "not known yet");
-        err_hint(&e, "`snapferry status` shows which storage class cannot be listed");
+    if (may_prune(g, req, &e) < 0) {
         if (reply)
             reply(NULL, &e, arg);
         return;

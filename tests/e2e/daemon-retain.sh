@@ -108,6 +108,8 @@ check "its native snapshots stay, and tell how they go" eval \
     'until_true 10 test "$(gone .why | grep -c "its volume is gone: only .native prune --gone. removes it")" = 1'
 held=$(gone .alias)
 ask hold "$held" --quiet
+expect "native prune of a volume that is none" 16 'no volume' -- \
+    ask native prune --volume "$WORK/xfs/slip.img" --dry-run
 expect "native prune --gone" 0 '1 of 2 native snapshots will be removed' -- ask native prune --gone --yes
 until_true 10 has gone 1
 same "the held one is left" "$(natives_of "$WORK/xfs/gone.img")" "$held"
