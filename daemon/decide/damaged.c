@@ -191,12 +191,19 @@ static int heal_one(const struct operation *op, void *arg)
     return 0;
 }
 
+/* Backups tell whether any of theirs is affected: they are fewer than operations. */
+static int heal_of_backup(const struct backup *b, void *arg)
+{
+    struct verified *x = arg;
+    const struct operation_filter its = {.parent = b->id};
+    return b->gone ? operation_each(x->decide->records, &its, heal_one, x, NULL) : 0;
+}
+
 void damaged_all_whole(struct decide *d, const char *repository, const struct strs *affected)
 {
     struct verified x = {.decide = d, .repository = repository};
-    const struct operation_filter all = {.live = false};
     if (affected->n >= AFFECTED_MAX)
-        operation_each(d->records, &all, heal_one, &x, NULL);
+        backup_each(d->records, NULL, heal_of_backup, &x, NULL);
     for (unsigned i = 0; i < affected->n; i++) {
         CLEANUP(operation_clear) struct operation op = ROW_INIT;
         if (operation_read(d, affected->v[i], &op) == 0 && op.gone_ns && !op.lost && !op.unverified[0])

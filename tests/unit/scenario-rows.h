@@ -49,13 +49,18 @@ static void cmd_add(void)
     forget_changed();
 }
 
-/* set KIND ID [state=S] {...} */
+/* set KIND ID [state=S] {...}; job repository:NAME is the row of a repository */
 static void cmd_set(void)
 {
     const enum row_kind k = kind_named(word(1));
     json_t *doc = json_word();
-    if (row_update_doc(m.records, k, word(2), option("state"), doc ? doc : json_object()) < 0)
-        wrong("%s cannot be changed", word(2));
+    char id[200];
+    if (strncmp(word(2), "repository:", 11) == 0)
+        snprintf(id, sizeof id, "[repository %.100s]", word(2) + 11);
+    else
+        snprintf(id, sizeof id, "%.190s", word(2));
+    if (row_update_doc(m.records, k, id, option("state"), doc ? doc : json_object()) < 0)
+        wrong("%s cannot be changed", id);
     forget_changed();
 }
 
