@@ -297,8 +297,8 @@ const char *lost_text(const json_t *doc, char *out, size_t cap)
     if (completed > 1)
         snprintf(some, sizeof some, "%lld of %lld volumes ", lost, completed);
     if (lost)
-        snprintf(out, cap, "%sno longer in the repository since %s (%s): %s%s", some, text_local_time(since),
-                 text_ago(since), jstr(doc, "lost_why"), left);
+        snprintf(out, cap, "%sno longer in the repository: %s, %s (%s)%s", some, jstr(doc, "lost_why"),
+                 text_local_time(since), text_ago(since), left);
     else
         snprintf(out, cap, "its native snapshots are no longer on the storage%s", left);
     return out;

@@ -16,7 +16,7 @@ const char *result_new(const json_t *op);
  * CAUSE".
  * Returns `out`. */
 const char *gone_text(const json_t *doc, char *out, size_t cap);
-/* Of a backup: "no longer in the repository since TIME (1 h ago): CAUSE; nothing of it is left". Returns `out`, or "":
+/* Of a backup: "no longer in the repository: it has expired, TIME (1 h ago); nothing of it is left". Returns `out`, or "":
  * nothing has expired, or gone_text() is to be said instead. */
 const char *lost_text(const json_t *doc, char *out, size_t cap);
 

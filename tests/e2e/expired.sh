@@ -42,7 +42,7 @@ LAST=$(take "$A")
 check "retention has run" until_true 20 eval '[ "$(lost "$N")" != "[\"Completed\",null,null,null]" ]'
 same "one of its volumes has expired" "$(lost "$N")" '["Completed",1,null,"it has expired"]'
 same "backups: it is there" "$(line "$N")" Completed
-said='1 of 2 volumes no longer in the repository since 20[0-9-]* [0-9:]* .*(.*): it has expired'
+said='1 of 2 volumes no longer in the repository: it has expired, 20[0-9-]* [0-9:]* .*ago)'
 check "with a note" grep -q "$said" <<<"$(notes "$N")"
 check "describe has it, too" grep -q "Expired $said" <<<"$(described "$N")"
 op=$(sql "SELECT id FROM operations WHERE parent = '$N' AND json_extract(doc, '$.lost') = 1")
