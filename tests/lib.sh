@@ -41,6 +41,10 @@ leave() {
     }
     for c in "${cleanup_commands[@]}"; do eval "$c" >/dev/null 2>&1; done
     rm -rf "$WORK"
+    # What was killed under libfaketime leaves these; a later process with its number would fail.
+    for c in /dev/shm/faketime_shm_* /dev/shm/sem.faketime_sem_*; do
+        [ -e "/proc/${c##*_}" ] || rm -f "$c"
+    done
 }
 trap leave EXIT
 

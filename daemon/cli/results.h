@@ -16,8 +16,8 @@ const char *result_new(const json_t *op);
  * CAUSE".
  * Returns `out`. */
 const char *gone_text(const json_t *doc, char *out, size_t cap);
-/* Of a backup: "no longer in the repository: it has expired, TIME (1 h ago); nothing of it is left". Returns `out`, or "":
- * nothing has expired, or gone_text() is to be said instead. */
+/* Of a backup: "no longer in the repository: it has expired, TIME (1 h ago); nothing of it is left". Returns `out`, or
+ * "": nothing has expired, or gone_text() is to be said instead. */
 const char *lost_text(const json_t *doc, char *out, size_t cap);
 
 /* On standard output, after `indent` blanks: "NAME: 64.0 MiB in 0.5 s (128.0 MiB/s), 4.0 MiB new, ..." (NULL: no name);
