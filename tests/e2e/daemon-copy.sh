@@ -62,7 +62,7 @@ sf "$REPO" backup "$WORK/b" --as b@h:/v --quiet
 keys "on-calendar = *-*-* 04:00" "write-limit = 256K" # two minutes, on a slow machine as well
 ask reload --wait --quiet
 O=$(started offsite)
-locked() { [ -n "$(find "$C" -name '*copy-lock*' -print -quit)" ]; }
+locked() { [ -n "$(find "$C" -name '*copy-lock*.f' -print -quit)" ]; } # not while it is being written
 check "its mover has the copy's lock" until_true 20 locked
 PID=$(hold_mover "$O" 20)
 if [ "$PID" ]; then
