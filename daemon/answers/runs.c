@@ -323,8 +323,9 @@ static void add_ended_members(struct members *x, const struct backup *b, unsigne
     x->failed = (unsigned)b->counts.failed;
     x->canceled = (unsigned)b->counts.canceled;
     x->left = (unsigned)json_array_size(x->retained);
-    if (b->counts.completed > b->lost + b->gone)
-        x->left = (unsigned)(b->counts.completed - b->lost - b->gone);
+    const int64_t moved = b->counts.completed - b->alone - b->lost - b->gone;
+    if (moved > 0)
+        x->left = (unsigned)moved;
     x->size = b->bytes.total;
     x->fresh = b->bytes.incremental;
 }

@@ -29,6 +29,7 @@ struct run_tally {
     unsigned seen;  /* of this part */
     bool whole;
     unsigned n, completed, failed, canceled, skipped;
+    unsigned alone; /* completed, by a native snapshot alone */
     bool degraded;
     struct backup_bytes bytes;
     struct strs failed_names;
@@ -83,11 +84,12 @@ static int add_up(const struct operation *op, void *arg)
     result_bytes_add(&t->bytes.total, op->result.total);
     result_bytes_add(&t->bytes.incremental, op->result.incremental);
     result_bytes_add(&t->bytes.uploaded, op->result.uploaded);
-    if (op->state == OP_COMPLETED)
+    if (op->state == OP_COMPLETED) {
         t->completed++;
-    else if (op->state == OP_SKIPPED)
+        t->alone += op->kind == KIND_BACKUP && !op->policy->move_data;
+    } else if (op->state == OP_SKIPPED) {
         t->skipped++;
-    else {
+    } else {
         if (op->state == OP_CANCELED)
             t->canceled++;
         else
@@ -323,6 +325,7 @@ static void summary(struct backup *b, const struct run_tally *t)
     b->counts.failed = t->failed;
     b->counts.canceled = t->canceled;
     b->counts.skipped = t->skipped;
+    b->alone = t->alone;
     b->bytes.total = t->bytes.total;
     b->bytes.incremental = t->bytes.incremental;
     b->bytes.uploaded = t->bytes.uploaded;

@@ -409,6 +409,7 @@ static const struct field_desc backup_table[] = {
     INT(gone, .about = "volumes of which the repository does not have what was backed up, as was found since"),
     TIME(gone_ns, .about = "when that was found first"),
     STR(gone_why),
+    INT(alone, .about = "completed volumes of which only a native snapshot was made (move-data = no)"),
     INT(lost, .about = "volumes whose snapshot is no longer in the repository"),
     TIME(lost_ns, .about = "when that was known of the last one"),
     STR(lost_why),

@@ -577,6 +577,7 @@ struct backup {
     int64_t gone;         /* of how many volumes the repository does not have what was backed up (gone_ns of each), */
     int64_t gone_ns;      /* since when that is known, */
     char *gone_why;       /* and why, of the first one */
+    int64_t alone;        /* of how many completed volumes only a native snapshot was made (move-data = no) */
     int64_t lost;    /* of how many volumes the snapshot is no longer in the repository, expired or deleted there, */
     int64_t lost_ns; /* when that was known, */
     char *lost_why;  /* and why, of the last one */

@@ -78,6 +78,16 @@ check "it is pruned" until_true 20 eval '[ "$(lost "$first")" = "[\"Completed\",
 same "backups: it has expired" "$(line "$first")" Expired
 check "describe says what of it is gone" \
     grep -q 'Expired its native snapshots are no longer on the storage; nothing of it is' <<<"$(described "$first")"
+# Of more volumes than a list reads the operations of.
+mkdir "$WORK/xfs/many"
+config_class 53-many "$WORK/xfs/many" 'move-data = no
+snapshot-only-keep = 1'
+for i in $(seq 21); do image "$WORK/xfs/many/$i.img" 1 "$i"; done
+check "a class of many" ask reload --wait --quiet
+first=$(askj backup class:53-many --wait | jq -r .id)
+same "native snapshots of 21 volumes" "$(lost "$first")" '["Completed",null,null,null]'
+askj backup class:53-many --wait >/dev/null
+check "they are pruned" until_true 20 eval '[ "$(lost "$first")" = "[\"Completed\",null,true,null]" ]'
 
 # ---- deleted by another client ----
 old=$(head -n 1 "$WORK/ids")
