@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# 200 jobs are due in the same second. The configuration is read again while they are started, and the daemon is
+# 600 jobs are due in the same second. The configuration is read again while they are started, and the daemon is
 # killed: each has its run all the same, and no second one. (CF-45)
 . "$(dirname "$0")/../daemon-lib.sh"
 need_root "a daemon with a storage class"
-N=200
+N=600
 fs_make xfs xfs || exit 1
 V=$WORK/xfs
 for i in 1 2 3 4; do image "$V/$i.img" 1 $i; done

@@ -105,6 +105,8 @@ image "$WORK/vm/new.img" 1 3
 printf '[policy "scratch"]\nmatch = %s/tmp-*\naction = skip\n' "$WORK/vm" >"$CONF/conf.d/70-policy.ini"
 image "$WORK/vm/tmp-1.img" 1 4
 check "reload again" ask reload --wait
+scanned() { [ "$(askj status | jq '[.repositories[] | select(.unscanned)] | length')" = 0 ]; }
+check "the repository was scanned for what the records do not have" until_true 30 scanned
 show unprotected 0
 rm "$WORK/vm/new.img" "$WORK/vm/tmp-1.img" "$CONF/conf.d/70-policy.ini"
 
