@@ -323,7 +323,8 @@ static void add_ended_members(struct members *x, const struct backup *b, unsigne
     x->failed = (unsigned)b->counts.failed;
     x->canceled = (unsigned)b->counts.canceled;
     x->left = (unsigned)json_array_size(x->retained);
-    const int64_t moved = b->counts.completed - b->alone - b->lost - b->gone;
+    /* One may be both. */
+    const int64_t away = b->lost > b->gone ? b->lost : b->gone, moved = b->counts.completed - b->alone - away;
     if (moved > 0)
         x->left = (unsigned)moved;
     x->size = b->bytes.total;
