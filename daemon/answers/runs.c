@@ -305,6 +305,27 @@ static int add_retained(const struct native_row *n, void *arg)
     return 0;
 }
 
+static int find_left(const struct operation *op, void *arg)
+{
+    struct members *x = arg;
+    x->left = is_move(op) && is_left(x->facts, op);
+    return (int)x->left;
+}
+
+/* From its row; one of its operations that is both lost and gone is counted twice there: they are read where that
+ * decides. */
+static void find_left_of_ended(struct members *x, const struct backup *b)
+{
+    const int64_t moved = b->counts.completed - b->alone;
+    x->left = (unsigned)json_array_size(x->retained);
+    if (moved > b->lost + b->gone)
+        x->left = (unsigned)(moved - b->lost - b->gone);
+    else if (!x->left && moved > b->lost && moved > b->gone) {
+        const struct operation_filter its = {.parent = b->id, .state = OP_COMPLETED};
+        operation_each(x->facts->records, &its, find_left, x, NULL);
+    }
+}
+
 /* The first ones of a large backup that has ended, those that failed first; all are counted in its row. */
 static void add_ended_members(struct members *x, const struct backup *b, unsigned most)
 {
@@ -322,11 +343,7 @@ static void add_ended_members(struct members *x, const struct backup *b, unsigne
     x->completed = (unsigned)b->counts.completed;
     x->failed = (unsigned)b->counts.failed;
     x->canceled = (unsigned)b->counts.canceled;
-    x->left = (unsigned)json_array_size(x->retained);
-    /* One may be both. */
-    const int64_t away = b->lost > b->gone ? b->lost : b->gone, moved = b->counts.completed - b->alone - away;
-    if (moved > 0)
-        x->left = (unsigned)moved;
+    find_left_of_ended(x, b);
     x->size = b->bytes.total;
     x->fresh = b->bytes.incremental;
 }

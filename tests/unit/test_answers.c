@@ -575,6 +575,43 @@ static void large_backups_are_read_in_part(void **state)
     close_it(&x);
 }
 
+/* One operation of a large backup may have expired and be missing too: it is not counted twice (RS-26). */
+static void what_is_left_of_a_large_backup(void **state)
+{
+    (void)state;
+    enum { ALL = 30 };
+    for (unsigned both = 0; both < 2; both++) {
+        struct fixture x;
+        struct err e = ERR_INIT;
+        CLEANUP(backup_clear) struct backup b = ROW_INIT;
+        open_with(&x, "");
+        assert_ok(records_begin(x.records, &e), &e);
+        /* All but the last have expired; the first one or the last one is missing. */
+        for (unsigned i = 0; i < ALL; i++) {
+            char id[NAME_ID_MAX];
+            snprintf(id, sizeof id, "up-%u", i);
+            json_t *doc = json_pack("{s:s,s:{s:s,s:s},s:{s:s,s:b},s:b,s:I}", "kind", "backup", "volume", "name", "/v",
+                                    "id", id, "policy", "repository", "main", "move_data", 1, "lost", i < ALL - 1,
+                                    "gone_ns", (json_int_t)(i == (both ? 0 : ALL - 1) ? NOW : 0));
+            assert_int_equal(row_add_doc(x.records, ROW_OPERATION, id, "B", "/v", "Completed", doc, NULL), 0);
+        }
+        assert_int_equal(
+            row_add_doc(x.records, ROW_BACKUP, "B", "", "", "Completed",
+                        json_pack("{s:s,s:i,s:I,s:i,s:{s:i,s:i}}", "kind", "backup", "lost", ALL - 1, "lost_ns",
+                                  (json_int_t)NOW, "gone", 1, "counts", "attempted", ALL, "completed", ALL),
+                        NULL),
+            0);
+        assert_ok(records_commit(x.records, &e), &e);
+        assert_ok(backup_get(x.records, "B", &b, &e), &e);
+        assert_int_equal(b.lost, ALL - 1);
+        assert_int_equal(b.gone, 1);
+        CLEANUP_JSON json_t *line = answer_backup(&x.facts, &b, false);
+        assert_int_equal(jint(line, "lost"), ALL - 1);
+        assert_int_equal(jbool(line, "expired"), !both);
+        close_it(&x);
+    }
+}
+
 /* A name that is no whole id is looked for by the index of ids: rows that cannot be meant are not read. */
 static int count_row(const void *row, void *arg)
 {
@@ -856,6 +893,7 @@ int main(void)
         cmocka_unit_test(pages_of_live_rows),
         cmocka_unit_test(names_do_not_read_all),
         cmocka_unit_test(large_backups_are_read_in_part),
+        cmocka_unit_test(what_is_left_of_a_large_backup),
         cmocka_unit_test(natives_are_planned_by_volume),
         cmocka_unit_test(status_of_thousands),
         cmocka_unit_test(owed_outcomes_become_a_problem),
