@@ -84,6 +84,9 @@ same "the next one is incremental again" "$(op "$again" .fullReason)" null
 check "bit for bit" restored "$again" "$img"
 check "all of the repository verifies" sf "$REPO" verify --quiet
 
+same "the mover knows all that its job has" "$(cat "$STATE"/logs/* | grep -c 'unknown member')" 0
+same "and has read all of it" "$(op "$again" .result.ignoredMembers)" '[]'
+
 # changed-blocks = no: nothing is kept.
 config_class btrfs "$WORK/btrfs" 'changed-blocks = no'
 ask reload --wait --quiet

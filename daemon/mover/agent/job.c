@@ -328,7 +328,8 @@ static const struct kind {
     const char *known; /* members beside those of every kind, with a space around each */
 } kinds[] = {
     [JOB_BACKUP] = {"backup", backup_members,
-                    " source as tags record splitter compression map_bad full description keep "},
+                    " source as tags record splitter compression map_bad full description keep "
+                    "incremental allocated "},
     [JOB_RESTORE] = {"restore", restore_members,
                      " snapshot path size target offset length overwrite verify differential allow_incomplete "},
     [JOB_VERIFY] = {"verify", verify_members, " snapshots read_percent read_from "},
