@@ -89,13 +89,18 @@ static bool is_prepared(const struct operation *op)
     return op->state == OP_EXPOSING && (op->exposure || op->target) && !op->filled && !op->cancel && !hook;
 }
 
+bool operation_waits(const struct operation *op)
+{
+    return op->state == OP_QUEUED || is_prepared(op);
+}
+
 static void list(struct overview_ops *x, struct overview_op *o, const struct operation *now)
 {
     o->seq = now->seq;
     o->priority = now->policy->priority;
     o->kind = now->kind;
     o->state = now->state;
-    o->waits = now->state == OP_QUEUED || is_prepared(now);
+    o->waits = operation_waits(now);
     o->is_troubled = now->records.n ? now->tried : now->cleanup_error[0] || now->state == OP_RETRYING;
     ranked_add(list_of(x, o), &o->listed);
     if (o->is_troubled)

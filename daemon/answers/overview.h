@@ -75,6 +75,9 @@ const char *overview_troubled_at(const struct overview *s, size_t place);
 /* Place of a queued backup or restore among them, from 1; 0: it is not queued. */
 unsigned overview_place(const struct overview *s, const struct operation *op);
 
+/* Nothing moves yet: it is queued, or prepared and without a slot or its repository. */
+bool operation_waits(const struct operation *op);
+
 /* ---- outcomes that are not recorded in their repository yet ---- */
 
 struct overview_owed {

@@ -457,7 +457,7 @@ static void draw_queue(FILE *f, const struct screen *x, size_t shown)
     if (all > (int64_t)n)
         n = (size_t)all;
     if (n > shown)
-        print_omitted(f, "and %zu more: snapferry operations --state Queued", n - shown);
+        print_omitted(f, "and %zu more: snapferry operations", n - shown);
 }
 
 static bool job_failed(const json_t *job)

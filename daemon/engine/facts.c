@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "daemon/engine/facts.h"
+#include "daemon/answers/overview.h"
 
 #include <errno.h>
 #include <search.h>
@@ -90,6 +91,7 @@ static void of_operation(struct fact *f, const struct operation *op)
 {
     f->direction = index_of(op->kind, FACT_DIRECTIONS);
     f->state = index_of(op->state, FACT_STATES);
+    f->waits = operation_waits(op);
     f->since_ns = op->state_since_ns ? op->state_since_ns : op->created_ns;
     keep_text(&f->name, op->volume->name);
 }

@@ -30,6 +30,7 @@ struct fact {
     bool used_here;               /* volume: the configuration says that it is backed up */
     bool gone;                    /* volume: its class was listed without it; native: not on the storage */
     unsigned direction, state;    /* of the arrays above; FACT_STATES: none of them */
+    bool waits;                   /* operation: operation_waits() */
     int64_t created_ns, since_ns; /* since: of the state; of a volume, of its being gone */
     /* native */
     bool hold, planned;

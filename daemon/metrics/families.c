@@ -51,10 +51,11 @@ const struct metric_family metric_families[] = {
 
     /* ---- state ---- */
     GAUGE("operations", "direction,state",
-        "Unfinished operations by state; finished ones are counted by operations_total.")
+        "Unfinished operations by state; Queued: also prepared ones that wait. Finished ones are counted by "
+        "operations_total.")
     GAUGE("operation_state_age_seconds", "state",
         "Time in seconds for which the oldest operation in this state has been in it; 0 if there is none.")
-    GAUGE("queue_length", "direction", "Queued operations.")
+    GAUGE("queue_length", "direction", "Waiting operations: queued, or prepared and without a slot or repository.")
     HISTOGRAM("queue_wait_seconds", "direction",
         "Time in seconds from the request to the start of an operation; observed at the start.")
     GAUGE("slots", "",

@@ -66,9 +66,10 @@ static void see_operation(struct fact *f, void *arg)
     struct going *x = arg;
     if (f->direction >= FACT_DIRECTIONS || f->state >= FACT_STATES)
         return;
-    x->n[f->direction][f->state]++;
-    if (!x->oldest[f->state] || f->since_ns < x->oldest[f->state])
-        x->oldest[f->state] = f->since_ns;
+    const unsigned state = f->waits ? 0 : f->state; /* as in status */
+    x->n[f->direction][state]++;
+    if (!x->oldest[state] || f->since_ns < x->oldest[state])
+        x->oldest[state] = f->since_ns;
     const enum op_state is = fact_op_state(f);
     const bool moves = is == OP_STARTING || is == OP_RUNNING || is == OP_CANCELLING;
     x->slots_used += moves && f->direction < 2;

@@ -234,6 +234,20 @@ static void states_are_counted_as_they_change(void **state)
     assert_sample(&x, "operations", "direction=backup,state=Queued", 0);
     assert_sample(&x, "operations", "direction=backup,state=Exposing", 1);
     assert_sample(&x, "queue_wait_seconds_count", "direction=backup", 1);
+    /* What is prepared and has no slot yet waits, as in status; it is not an Exposing that hangs. */
+    op.state_since_ns = now_ns() - 7200 * NS_PER_S;
+    op.exposure = json_object();
+    assert_int_equal(operation_save(x.g.records, &op, &e), 0);
+    assert_sample(&x, "operations", "direction=backup,state=Exposing", 0);
+    assert_sample(&x, "operation_state_age_seconds", "state=Exposing", 0);
+    assert_sample(&x, "operations", "direction=backup,state=Queued", 1);
+    assert_sample(&x, "queue_length", "direction=backup", 1);
+    assert_int_equal(overview_counts(x.g.overview).queued, 1); /* of status */
+    json_decref(op.exposure);
+    op.exposure = NULL;
+    assert_int_equal(operation_save(x.g.records, &op, &e), 0);
+    assert_sample(&x, "operations", "direction=backup,state=Exposing", 1);
+    assert_sample(&x, "queue_length", "direction=backup", 0);
     /* A change is seen when it is made, and a transaction that is undone leaves no trace. */
     assert_int_equal(records_begin(x.g.records, &e), 0);
     op.state = OP_RUNNING;
@@ -313,6 +327,44 @@ static void volumes_come_and_go(void **state)
     listed(&x, failed);
     assert_sample(&x, "volume_size_bytes", "volume=/srv/a.img", 4096);
     all_fit(&x);
+    close_it(&x);
+}
+
+static int64_t appeared_ns(struct fixture *x, const char *id)
+{
+    const struct volume_row *v = volume_row_peek(x->g.records, id);
+    assert_non_null(v);
+    return v->appeared_ns;
+}
+
+/* A volume is new if it comes while all others of its class are recorded; not what the first list has, nor what comes
+ * back with a file system that was away. */
+static void new_volumes_are_known_as_such(void **state)
+{
+    (void)state;
+    struct fixture x;
+    open_with(&x, "");
+    CLEANUP_JSON json_t *one = json_pack("[{s:{s:s},s:b,s:[{s:s,s:s}]}]", "class", "name", "c", "all", 1, "volumes",
+                                         "id", "id-a", "name", "/srv/a.img");
+    CLEANUP_JSON json_t *two =
+        json_pack("[{s:{s:s},s:b,s:[{s:s,s:s},{s:s,s:s}]}]", "class", "name", "c", "all", 1, "volumes", "id", "id-a",
+                  "name", "/srv/a.img", "id", "id-b", "name", "/srv/b.img");
+    CLEANUP_JSON json_t *none = json_pack("[{s:{s:s},s:b,s:[]}]", "class", "name", "c", "all", 1, "volumes");
+    listed(&x, one);
+    assert_int_equal(appeared_ns(&x, "id-a"), 0);
+    listed(&x, one);
+    listed(&x, two);
+    assert_int_equal(appeared_ns(&x, "id-a"), 0);
+    assert_true(appeared_ns(&x, "id-b") > 0);
+    listed(&x, two);
+    listed(&x, none);
+    assert_null(volume_row_peek(x.g.records, "id-a"));
+    listed(&x, two);
+    assert_int_equal(appeared_ns(&x, "id-a"), 0);
+    listed(&x, none);
+    listed(&x, none);
+    listed(&x, one);
+    assert_int_equal(appeared_ns(&x, "id-a"), 0);
     close_it(&x);
 }
 
@@ -785,6 +837,7 @@ int main(void)
         cmocka_unit_test(states_are_counted_as_they_change),
         cmocka_unit_test(progress_of_what_runs),
         cmocka_unit_test(volumes_come_and_go),
+        cmocka_unit_test(new_volumes_are_known_as_such),
         cmocka_unit_test(natives_by_reason),
         cmocka_unit_test(what_is_not_told_is_not_shown),
         cmocka_unit_test(a_cancel_is_no_verdict),
