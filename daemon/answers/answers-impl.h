@@ -61,6 +61,8 @@ void add_look_problems(const struct answer_facts *f, json_t *list);
 /* As in lists: without `details`, which are a document of the whole row. */
 json_t *operation_line(const struct answer_facts *f, const struct operation *op);
 json_t *backup_line(const struct answer_facts *f, const struct backup *b);
+/* One that is Completed is shown as Expired then. */
+bool backup_has_expired(const struct answer_facts *f, const struct backup *b);
 /* Whether it takes a slot. */
 static inline bool is_move(const struct operation *op)
 {

@@ -35,6 +35,8 @@ struct answer_source {
     void (*waits)(const struct operation *op, char *why, size_t cap, void *arg);
     /* Place of a queued backup in the order, from 1, and the backup with the same volumes that goes first ("": none) */
     unsigned (*position)(const struct backup *b, char by[192], void *arg);
+    /* Whether all others of its class were recorded before: a volume without a record is new. */
+    bool (*is_new)(const char *klass, void *arg);
     /* Its operations that have ended; false: to be read from the records. */
     bool (*ended)(const struct backup *b, struct board_ended *ret, void *arg);
 };

@@ -23,6 +23,7 @@ struct page {
     json_t *list;
     uint64_t last, last_live; /* the last ended row of the page, and the last one that has not ended */
     size_t bytes;
+    bool expired;         /* only such backups */
     bool more, live_left; /* there are others; that have not ended */
 };
 
@@ -32,13 +33,22 @@ static bool has_ended(enum row_kind k, int state)
                               : backup_state_terminal((enum backup_state)state);
 }
 
+/* As it is shown; one that has expired is Completed as far as its row shows. */
+static const char *state_shown(enum row_kind k, const void *row)
+{
+    const struct backup *b = k == ROW_BACKUP ? row : NULL;
+    return b && b->deleting[0] ? backup_state_name(BACKUP_DELETING)
+           : b && b->unproven  ? STATE_UNKNOWN
+                               : enum_name(row_types[k].states, row_state(k, row));
+}
+
 static bool page_wants(const struct page *p, const void *row)
 {
     const struct answer_query *q = p->query;
     const struct row *r = row;
     const char *name = p->kind == ROW_OPERATION ? ((const struct operation *)row)->volume->name : "";
-    return (!*q->state || !strcmp(q->state, enum_name(row_types[p->kind].states, row_state(p->kind, row)))) &&
-           (!*q->backup || !strcmp(q->backup, r->parent)) &&
+    const char *state = p->expired ? "Completed" : q->state;
+    return (!*state || !strcmp(state, state_shown(p->kind, row))) && (!*q->backup || !strcmp(q->backup, r->parent)) &&
            (!*q->volume || !strcmp(q->volume, r->volume_id) || !strcmp(q->volume, name));
 }
 
@@ -46,6 +56,8 @@ static bool page_wants(const struct page *p, const void *row)
 static int page_add(struct page *p, const void *row)
 {
     const struct answer_query *q = p->query;
+    if (p->expired && !backup_has_expired(p->facts, row))
+        return 0;
     if ((q->limit && json_array_size(p->list) >= q->limit) || (q->max_bytes && p->bytes >= q->max_bytes)) {
         p->more = true;
         return 1;
@@ -94,9 +106,11 @@ static int add_ended(struct page *p, struct err *e)
                            .newest_first = true,
                            .before = among_live(q->before) ? 0 : q->before,
                            .since_ns = q->since_ns > 0 ? q->since_ns : 0};
-    if (*q->state)
-        f.state = enum_value(row_types[p->kind].states, q->state);
-    if (*q->state && (!f.state || !has_ended(p->kind, f.state)))
+    /* One that is deleted, or was found without its outcome, has another state in its row. */
+    const bool other = !strcmp(q->state, STATE_UNKNOWN) || !strcmp(q->state, backup_state_name(BACKUP_DELETING));
+    if (*q->state && !(p->kind == ROW_BACKUP && other))
+        f.state = enum_value(row_types[p->kind].states, p->expired ? "Completed" : q->state);
+    if (f.state && !has_ended(p->kind, f.state))
         return 0; /* no ended one has that state */
     return row_each(p->facts->records, p->kind, &f, add_ended_row, p, e);
 }
@@ -137,8 +151,12 @@ int answer_list(const struct answer_facts *f, enum row_kind k, const struct answ
     struct answer_facts own = *f;
     CLEANUP(overview_freep) struct overview *made = k == ROW_OPERATION ? overview_of_facts(&own) : NULL;
     (void)made;
-    struct page p = {.facts = &own, .query = q, .kind = k, .list = json_array()};
-    int rc = *q->state ? state_known(q->state, e) : 0;
+    struct page p = {.facts = &own,
+                     .query = q,
+                     .kind = k,
+                     .list = json_array(),
+                     .expired = k == ROW_BACKUP && !strcmp(q->state, STATE_EXPIRED)};
+    int rc = *q->state ? state_known(k, q->state, e) : 0;
     if (rc >= 0 && among_live(q->before))
         rc = row_each(f->records, k, &live, add_live_row, &p, e);
     p.live_left = p.more;

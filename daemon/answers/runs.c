@@ -458,7 +458,7 @@ static void put_lost(json_t *o, const struct backup *b)
 }
 
 static json_t *backup_document(const struct answer_facts *f, const struct backup *b, enum members_shown shown,
-                               json_t *omitted)
+                               json_t *omitted, bool *expired)
 {
     struct operation_filter its = {.parent = b->id};
     struct board_ended ended;
@@ -514,7 +514,8 @@ static json_t *backup_document(const struct answer_facts *f, const struct backup
     jset_int(o, "total", x.n);
     jset_int(o, "completed", x.completed);
     jset_int(o, "failed", x.failed);
-    if (b->kind == KIND_BACKUP && backup_state_terminal(b->state) && x.completed && !x.left)
+    *expired = b->kind == KIND_BACKUP && backup_state_terminal(b->state) && x.completed && !x.left;
+    if (*expired)
         jset_bool(o, "expired", true);
     if (x.canceled)
         jset_int(o, "canceled", x.canceled);
@@ -554,12 +555,21 @@ void put_gone(json_t *o, const struct backup *b)
 
 json_t *backup_line(const struct answer_facts *f, const struct backup *b)
 {
-    return backup_document(f, b, NO_MEMBERS, NULL);
+    bool expired;
+    return backup_document(f, b, NO_MEMBERS, NULL, &expired);
+}
+
+bool backup_has_expired(const struct answer_facts *f, const struct backup *b)
+{
+    bool expired;
+    json_decref(backup_document(f, b, NO_MEMBERS, NULL, &expired));
+    return expired && !b->gone_ns;
 }
 
 json_t *answer_backup_progress(const struct answer_facts *f, const struct backup *b)
 {
-    json_t *omitted = json_object(), *o = backup_document(f, b, MEMBER_LINES, omitted);
+    bool expired;
+    json_t *omitted = json_object(), *o = backup_document(f, b, MEMBER_LINES, omitted, &expired);
     put_omitted(o, omitted);
     return o;
 }
@@ -567,7 +577,8 @@ json_t *answer_backup_progress(const struct answer_facts *f, const struct backup
 json_t *answer_backup(const struct answer_facts *f, const struct backup *b, bool with_operations)
 {
     json_t *omitted = json_object();
-    json_t *o = backup_document(f, b, with_operations ? WHOLE_MEMBERS : NO_MEMBERS, omitted);
+    bool expired;
+    json_t *o = backup_document(f, b, with_operations ? WHOLE_MEMBERS : NO_MEMBERS, omitted, &expired);
     put_outcome(f, b, omitted, o);
     put_omitted(o, omitted);
     json_object_set_new(o, "details", backup_details(b));

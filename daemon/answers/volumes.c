@@ -82,15 +82,21 @@ static void put_record(json_t *o, const struct volume_row *v, int64_t now_ns)
     put_error(o, &v->last_error);
 }
 
+/* It came when all others of its class were recorded: its backups would be, too. */
+static bool is_new(const struct answer_facts *f, const struct volume_row *v, const char *klass)
+{
+    return v ? v->appeared_ns : f->source && f->source->is_new(klass, f->arg);
+}
+
 /* Nothing is recorded of its backups: the records have not caught up with a repository, or its native snapshots alone
  * have been found again, or nothing: a snapshot that was never moved, and is gone, has left no trace but in records. */
-static void put_unknown(const struct answer_facts *f, const struct volume_row *v, unsigned natives, bool has_job,
-                        char *out, size_t cap)
+static void put_unknown(const struct answer_facts *f, const struct volume_row *v, const char *klass, unsigned natives,
+                        bool has_job, char *out, size_t cap)
 {
     double at;
     if (v && (v->last_success_ns || v->last_good_lost[0] || v->last_error.code || v->last_status != OUTCOME_NONE))
         return;
-    if (records_counter_get(f->records, RECORDS_REBUILT, NULL, &at))
+    if (!is_new(f, v, klass) && records_counter_get(f->records, RECORDS_REBUILT, NULL, &at))
         snprintf(out, cap, "no backup of it is known since the records were rebuilt%s",
                  has_job ? "" : ", and no job names it");
     if (natives)
@@ -127,7 +133,7 @@ static struct volume_line make_line(const struct volume_lines *x, const struct v
     volume_why(l.state, v, excluded, has_job, f->now_ns, why, sizeof why);
     native_row_each(f->records, &its, sum_native, &natives, NULL);
     if (l.state == VOLUME_UNPROTECTED)
-        put_unknown(f, v, natives.adopted, has_job, why, sizeof why);
+        put_unknown(f, v, klass, natives.adopted, has_job, why, sizeof why);
     jset_str(l.doc, "name", name);
     jset_str(l.doc, "id", v ? v->id : volume->id);
     jset_str(l.doc, "class", klass);

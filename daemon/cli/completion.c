@@ -44,7 +44,7 @@ static const struct {
     {OPT_FROM, "auto native repository", NULL},
     {OPT_VOLUME, "@volumes", NULL},
     {OPT_BACKUP, "@backups", NULL},
-    {OPT_STATE, RECORDS_STATES, NULL},
+    {OPT_STATE, BACKUP_STATES_SHOWN " Exposing Starting Running Retrying Cancelling CleaningUp", NULL},
     {OPT_CLASS, "@classes", NULL},
     {OPT_KIND, "driver mover", NULL},
     {OPT_SAFETY, "full none", NULL},

@@ -154,7 +154,7 @@ int ask_backups(const struct options *o, struct err *e)
                    jint(b, "gone_ns") ? TINT_BAD
                    : expired          ? TINT_DIM
                                       : tint_of_state(jstr(b, "state")),
-                   "%s", expired ? "Expired" : jstr(b, "state"));
+                   "%s", expired ? STATE_EXPIRED : jstr(b, "state"));
         table_cell(t, TINT_NONE, "%s", jstr(b, "id"));
         if (jint(b, "total") > 0)
             table_cell(t, jint(b, "failed") ? TINT_BAD : TINT_NONE, "%lld/%lld", (long long)jint(b, "completed"),

@@ -188,7 +188,7 @@ static int set_daemon_option(struct options *o, enum option_id id, const char *n
         return 0;
     case OPT_STATE:
         o->state = v;
-        return state_known(v, e);
+        return 0;
     case OPT_CLASS:
         o->class_name = v;
         return 0;
@@ -570,6 +570,8 @@ static int check_form(const struct options *o, const struct verb_info *v, struct
 /* Options that require or exclude others. */
 static int check_together(const struct options *o, struct err *e)
 {
+    if (o->state && state_known(o->verb == VERB_OPERATIONS ? ROW_OPERATION : ROW_BACKUP, o->state, e) < 0)
+        return -EINVAL;
     if (o->verb == VERB_ASK_BACKUP) {
         if (!o->job == !o->n_args) {
             err_set(e, ERR_USAGE, EINVAL,

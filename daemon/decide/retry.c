@@ -30,6 +30,7 @@ struct retry {
     char first_why[700]; /* of the first of them */
     const struct volume_desc *first;
     const struct step_answer *seen; /* NULL: the storage has not been looked at */
+    bool paths; /* names of volumes begin with a slash: that after the backup's id may be the name's own */
     bool no_memory;
 };
 
@@ -87,6 +88,7 @@ static int note_member(const struct operation *op, void *arg)
     struct retry *r = arg;
     const bool failed = op->state == OP_FAILED || op->state == OP_CANCELED;
     char why[700];
+    r->paths |= op->kind == KIND_BACKUP && op->volume->name[0] == '/';
     if (op->kind != KIND_BACKUP || !is_wanted(r, op, failed))
         return 0;
     if (!failed)
@@ -110,7 +112,9 @@ static int refuse_lacking(const struct retry *r, struct err *e)
 {
     const size_t n = json_array_size(r->lacking);
     if (!n) {
-        err_set(e, ERR_NOT_FOUND, 0, "backup %s has no volume %s", r->b.id, r->volume[0] ? r->volume : "that failed");
+        const char *slash = r->paths && r->volume[0] && r->volume[0] != '/' ? "/" : "";
+        err_set(e, ERR_NOT_FOUND, 0, "backup %s has no volume %s%s", r->b.id, slash,
+                r->volume[0] ? r->volume : "that failed");
         return err_hint(e, "`snapferry describe %s` lists its volumes", r->b.id);
     }
     err_set(e, ERR_NOT_FOUND, 0, "%s of backup %s cannot be tried again: %s%s", r->first->name, r->b.id, r->first_why,

@@ -93,7 +93,13 @@ static bool ended_facts(const struct backup *b, struct board_ended *ret, void *a
     return backup_ended_operations(&((struct engine *)arg)->d, b, ret);
 }
 
-static const struct answer_source source = {live_facts, mover_facts, wait_facts, position_facts, ended_facts};
+static bool new_facts(const char *klass, void *arg)
+{
+    return volumes_listed_before(arg, klass);
+}
+
+static const struct answer_source source = {live_facts,     mover_facts, wait_facts,
+                                            position_facts, new_facts,   ended_facts};
 
 static void add_look(const char *severity, const char *text, const char *hint, void *arg)
 {

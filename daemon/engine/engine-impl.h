@@ -422,6 +422,9 @@ void volumes_look_again(struct engine *g);
 /* What the looks could not tell: classes that cannot be listed, files that are passed over. fn per line of text. */
 /* Whether every class was looked at since the start or the last reload. */
 bool volumes_looked(const struct engine *g);
+/* Whether all volumes of a class had been recorded before the list of it that is at hand: what is not recorded yet is
+ * new. */
+bool volumes_listed_before(const struct engine *g, const char *klass);
 typedef void volumes_problem_fn(const char *severity, const char *text, const char *hint, void *arg);
 void volumes_problems(struct engine *g, volumes_problem_fn *fn, void *arg);
 void volumes_free(struct engine *g);

@@ -20,6 +20,7 @@ struct class_look {
     struct engine *engine;
     char name[128];
     bool running, looked;
+    bool listed;     /* the last list had volumes, and all of them were recorded already */
     int64_t at_ns;   /* when the last one began, 0: is due */
     int64_t took_ns; /* how long it took */
     char why[600];   /* why it could not be listed, "": it could */
@@ -49,6 +50,14 @@ void volumes_free(struct engine *g)
         json_decref(l->passed);
         free(l);
     }
+}
+
+bool volumes_listed_before(const struct engine *g, const char *klass)
+{
+    const struct class_look *l = g->looks;
+    while (l && strcmp(l->name, klass) != 0)
+        l = l->next;
+    return l && l->listed;
 }
 
 struct by_name {
@@ -127,6 +136,11 @@ static bool is_known(const struct engine *g, const struct volume_seen *v, const 
            f->size == v->size && !strcmp(f->labels ? f->labels : "", v->labels);
 }
 
+static void appear(struct volume_row *v, const void *now_ns)
+{
+    v->appeared_ns = *(const int64_t *)now_ns;
+}
+
 static void is_there(struct engine *g, const json_t *doc, const char *klass)
 {
     const struct volume_seen v = volume_seen_of(doc);
@@ -141,7 +155,8 @@ static void is_there(struct engine *g, const json_t *doc, const char *klass)
     else if (!f || f->gone)
         plan_log(&g->d, LOG_LVL_INFO, "volume %s is %s", v.name, f ? "available again" : "new");
     CLEANUP(volume_desc_unrefp) const struct volume_desc *desc = volume_desc_from_json(doc);
-    volume_note(&g->d, desc, klass, NULL, NULL);
+    const int64_t now = decide_now(&g->d);
+    volume_note(&g->d, desc, klass, !f && volumes_listed_before(g, klass) ? appear : NULL, &now);
 }
 
 static bool told_before(const json_t *list, const json_t *text)
@@ -208,14 +223,20 @@ static bool is_news(struct engine *g, const struct class_seen *answer)
 {
     CLEANUP_JSON json_t *gone = json_array();
     const json_t *volumes = volumes_of(g, answer, gone), *v; /* once: the loop evaluates its array at each turn */
+    struct class_look *l = volumes ? look_of(g, answer->name) : NULL;
+    bool fresh = false;
     size_t i;
     json_array_foreach(volumes, i, v)
     {
         const struct volume_seen seen = volume_seen_of(v);
-        if (!is_known(g, &seen, answer->name) && belongs(g, &seen, answer->name) != BELONGS_NOT)
-            return true;
+        fresh |= !is_known(g, &seen, answer->name) && belongs(g, &seen, answer->name) != BELONGS_NOT;
     }
-    return json_array_size(gone) > 0;
+    /* What comes back with a file system that was away is not new. */
+    if (l && json_array_size(gone))
+        l->listed = false;
+    else if (l && !fresh)
+        l->listed = json_array_size(volumes) > 0;
+    return fresh || json_array_size(gone) > 0;
 }
 
 void volumes_listed(struct engine *g, const json_t *classes)
@@ -332,7 +353,7 @@ void volumes_look_again(struct engine *g)
 {
     for (struct class_look *l = g->looks; l; l = l->next) {
         l->at_ns = 0;
-        l->looked = false;
+        l->looked = l->listed = false;
     }
     sweep_volumes(g);
 }

@@ -49,6 +49,7 @@ struct pick {
     const char *volume;
     struct operation *ret;
     unsigned n;
+    bool paths;  /* some have names that begin with a slash: that after the backup's id may be the name's own */
     bool rooted; /* also the name without the slash that it begins with: BACKUP/srv/vm/a.img */
 };
 static bool is_picked(const struct pick *p, const struct volume_desc *v)
@@ -58,6 +59,7 @@ static bool is_picked(const struct pick *p, const struct volume_desc *v)
 static int pick_op(const struct operation *op, void *arg)
 {
     struct pick *p = arg;
+    p->paths |= op->volume->name[0] == '/';
     if (op->kind != KIND_BACKUP || !is_picked(p, op->volume))
         return 0;
     return p->n++ == 0 ? operation_copy(p->ret, op) : 0;
@@ -67,7 +69,7 @@ static int find_source(struct restore *r, struct err *e)
 {
     struct engine *g = r->engine;
     const char *backup = r->req.backup, *volume = r->req.volume;
-    struct pick p = {volume, &r->op, 0, false};
+    struct pick p = {volume, &r->op, 0, false, false};
     struct operation_filter f = {.parent = backup};
     CLEANUP(backup_clear) struct backup b;
     if (backup_read(&g->d, backup, &b) < 0) {
@@ -79,7 +81,8 @@ static int find_source(struct restore *r, struct err *e)
         operation_each(g->records, &f, pick_op, &p, NULL);
     while (p.n == 0 && !p.rooted && (p.rooted = true));
     if (p.n == 0) {
-        err_set(e, ERR_NOT_FOUND, 0, "backup %s has no volume %s", backup, volume);
+        err_set(e, ERR_NOT_FOUND, 0, "backup %s has no volume %s%s", backup, p.paths && volume[0] != '/' ? "/" : "",
+                volume);
         return err_hint(e, "`snapferry describe %s` lists its volumes", backup);
     }
     if (p.n > 1) {

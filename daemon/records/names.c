@@ -147,9 +147,16 @@ int name_find(struct records *r, const char *name, unsigned among, enum row_kind
         rc = by_part(r, name, among, kind, id, e);
     if (rc != 0)
         return rc < 0 ? rc : 0;
-    err_plain(e, ERR_NOT_FOUND, ENOENT, "there is no %s%s%s \"%.256s\"", among & NAME_BACKUP ? "backup, restore" : "",
-              among & NAME_OPERATION ? (among & NAME_BACKUP ? ", operation" : "operation") : "",
-              among & NAME_NATIVE ? " or native snapshot" : "", name);
+    const bool natives = among & NAME_NATIVE, operations = among & NAME_OPERATION, backups = among & NAME_BACKUP;
+    err_plain(e, ERR_NOT_FOUND, ENOENT, "there is no %s%s%s \"%.256s\"",
+              !backups               ? ""
+              : natives | operations ? "backup, restore"
+                                     : "backup or restore",
+              !operations ? ""
+              : !backups  ? "operation"
+              : natives   ? ", operation"
+                          : " or operation",
+              natives ? " or native snapshot" : "", name);
     return err_hint(e, "snapferry backups, operations and native list tell what there is");
 }
 
@@ -197,14 +204,18 @@ int volume_known(struct records *r, const char *name, struct err *e)
     return rc;
 }
 
-int state_known(const char *state, struct err *e)
+int state_known(enum row_kind k, const char *state, struct err *e)
 {
-    char near[64], list[] = RECORDS_STATES, *rest = list;
+    const char *words = k == ROW_OPERATION ? OPERATION_STATES_SHOWN : BACKUP_STATES_SHOWN;
+    const char *of = k == ROW_OPERATION ? "operations" : "backups";
+    char near[64], list[sizeof BACKUP_STATES_SHOWN + sizeof OPERATION_STATES_SHOWN], *rest = list, hint[400];
+    snprintf(list, sizeof list, "%s", words);
     for (char *one; (one = strsep(&rest, " "));)
         if (!strcmp(one, state))
             return 0;
-    nearest_listed(state, RECORDS_STATES, near, sizeof near);
-    err_set(e, ERR_USAGE, EINVAL, "there is no state \"%.64s\"", state);
-    nearest_hint(e, nearest_is_slip(state, near) ? near : NULL, "states are " RECORDS_STATES);
+    nearest_listed(state, words, near, sizeof near);
+    err_set(e, ERR_USAGE, EINVAL, "%s have no state \"%.64s\"", of, state);
+    snprintf(hint, sizeof hint, "states of %s are %s", of, words);
+    nearest_hint(e, nearest_is_slip(state, near) ? near : NULL, hint);
     return -EINVAL;
 }

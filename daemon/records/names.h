@@ -28,7 +28,7 @@ int volume_known(struct records *r, const char *name, struct err *e);
 /* The known volume that was probably meant: a string, NULL if none is near. */
 json_t *volume_near(struct records *r, const char *name);
 
-/* 0 for a state of RECORDS_STATES, else ERR_USAGE. */
-int state_known(const char *state, struct err *e);
+/* 0 for a state in which operations, or backups and restores, are shown, else ERR_USAGE. */
+int state_known(enum row_kind k, const char *state, struct err *e);
 
 #endif

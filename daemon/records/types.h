@@ -198,10 +198,14 @@ static inline bool backup_state_terminal(enum backup_state s)
 bool state_terminal(const char *state);
 /* How a backup is shown that was rebuilt without a record of its outcome; no row has it as its state. */
 #define STATE_UNKNOWN "Unknown"
-/* Every state of backups and operations. */
-#define RECORDS_STATES                                                                                                 \
-    "Queued Snapshotting Exposing Starting Running Moving CleaningUp Retrying Cancelling Finalizing Deleting "         \
-    "Completed PartiallyFailed Failed Canceled Skipped"
+/* Likewise one that ended well and of which nothing is left. */
+#define STATE_EXPIRED "Expired"
+/* Every state, as it is shown. */
+#define OPERATION_STATES_SHOWN                                                                                         \
+    "Queued Snapshotting Exposing Starting Running Retrying Cancelling CleaningUp Completed Failed Canceled Skipped"
+#define BACKUP_STATES_SHOWN                                                                                            \
+    "Queued Snapshotting Moving Finalizing Deleting Completed PartiallyFailed Failed Canceled Skipped " STATE_UNKNOWN  \
+    " " STATE_EXPIRED
 /* The terminal state of an outcome; none is Failed. */
 enum op_state op_state_of(enum outcome o);
 enum backup_state backup_state_of(enum outcome o);
@@ -715,6 +719,7 @@ struct volume_row {
     const struct volume_desc *volume;
     char *klass; /* name */
     int64_t gone_ns, expected_ns;
+    int64_t appeared_ns; /* when it came to a class whose others had been listed before; 0: that is not known */
     enum outcome last_status, last_verdict;
     char *last_backup;
     int64_t last_end_ns, last_success_ns, last_snapshot_ns;

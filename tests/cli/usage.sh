@@ -40,6 +40,9 @@ check "nothing near: nothing is offered" sh -c "! '$SNAPFERRY' bogus 2>&1 | grep
 expect "unknown option names the nearest" 2 'did you mean --compression' -- sf "$R" backup x --compresion zstd
 expect "option without its argument" 2 'requires an argument' -- "$SNAPFERRY" -r
 expect "too few arguments" 2 'takes SNAPSHOT' -- sf "$R" restore latest
+expect "a state where there are none" 2 'native list does not take --state' -- "$SNAPFERRY" native list --state x
+expect "a state of backups" 2 'operations have no state "Moving"' -- "$SNAPFERRY" operations --state Moving
+expect "which are listed" 2 'states of backups are Queued .* Expired$' -- "$SNAPFERRY" backups --state Running
 expect "an option of another verb" 2 'ls does not take --memory' -- sf "$R" ls latest --memory 1G
 expect "a number that is none" 2 'requires a number from 1 to 3' -- sf "$R" repo create --format-version 4
 expect "a size that is none" 2 'requires a size' -- sf "$R" backup x --memory lots

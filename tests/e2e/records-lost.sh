@@ -67,6 +67,11 @@ check "a volume that has native snapshots alone is protected by them" \
     eval 'askj volumes | jq -e --arg v "$WORK/a/only.img" ".volumes[] | select(.name == \$v) | .protected"'
 same "of one whose native snapshot, if any, is gone it is not denied that there was one" "$(why "$WORK/a/none.img")" \
     "no backup of it is known since the records were rebuilt, and no job names it"
+image "$WORK/a/new.img" 1 9
+listed_new() { [ -n "$(why "$WORK/a/new.img")" ]; }
+check "a volume that comes later is found" until_true 20 listed_new
+same "and is new" "$(why "$WORK/a/new.img")" "not backed up yet, and no job names it"
+rm "$WORK/a/new.img"
 sleep 3
 same "none of them is an orphan" "$(askj status | jq '[.problems[] | select(.text | test("objects with our tag"))] |
     length')" 0

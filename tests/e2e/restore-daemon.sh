@@ -90,6 +90,10 @@ else
     skip "devices that are not there" "/dev is no file system of its own here"
 fi
 expect "an offset beyond the end" 2 'beyond the end' -- restore "$WORK/xfs/x.img" --offset 1T
+for given in "$A/srv/none.img" "$A//srv/none.img"; do
+    expect "a volume that $given does not have is named as volumes are" 16 "backup $A has no volume /srv/none.img" -- \
+        ask restore "$given" "$WORK/xfs/x.img"
+done
 expect "a length of nothing" 2 'at least one byte' -- restore "$WORK/xfs/x.img" --length 0
 expect "a part of something new" 2 'mutually exclusive' -- restore "$WORK/xfs/x.img" --new --offset 5
 for option in --verify --differential '--offset 4096'; do

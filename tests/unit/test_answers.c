@@ -111,7 +111,12 @@ static bool ended(const struct backup *b, struct board_ended *ret, void *arg)
         .n = 150, .completed = 149, .failed = 1, .size = 5000, .fresh = 50, .total = 6000, .done = 5500};
     return true;
 }
-static const struct answer_source source = {live, mover, waits, position, ended};
+static bool is_new(const char *klass, void *arg)
+{
+    (void)arg;
+    return !strcmp(klass, "gold");
+}
+static const struct answer_source source = {live, mover, waits, position, is_new, ended};
 
 static const json_t *named(const json_t *list, const char *key, const char *value)
 {
@@ -469,6 +474,75 @@ static void runs_that_the_repository_knew(void **state)
     assert_int_equal(jint(jobj(job, "last_result"), "ended_ns"), NOW - DAY);
     assert_string_equal(jstr(job, "last_backup"), "b-1");
     assert_int_equal(jint(job, "last"), NOW - DAY);
+    close_it(&x);
+}
+
+static size_t count_backups(struct fixture *x, const char *state)
+{
+    const struct answer_query q = {.volume = "", .backup = "", .state = state, .since_ns = INT64_MIN, .limit = 10};
+    CLEANUP_JSON json_t *page = NULL;
+    struct err e = ERR_INIT;
+    assert_ok(answer_list(&x->facts, ROW_BACKUP, &q, &page, &e), &e);
+    return json_array_size(jarr(page, "backups"));
+}
+
+/* Every state in which backups are shown can be asked for, and none but those that are shown in it are listed. */
+static void backups_by_the_state_shown(void **state)
+{
+    (void)state;
+    struct fixture x;
+    struct err e = ERR_INIT;
+    CLEANUP_JSON json_t *none = NULL;
+    open_with(&x, "");
+    add_rebuilt(&x, "b-unknown", "a", "Completed", NOW - 1, true);
+    add_rebuilt(&x, "b-good", "a", "Completed", NOW - 2, false);
+    add_rebuilt(&x, "b-expired", "a", "Completed", NOW - 3, false);
+    for (int lost = 0; lost < 2; lost++) {
+        json_t *op =
+            json_pack("{s:s,s:{s:s},s:{s:s,s:b},s:b,s:I}", "kind", "backup", "volume", "name", "/srv/b.img", "policy",
+                      "repository", "main", "move_data", 1, "lost", lost, "completed_ns", (json_int_t)NOW);
+        assert_int_equal(row_add_doc(x.records, ROW_OPERATION, lost ? "up-2" : "up-1", lost ? "b-expired" : "b-good",
+                                     "b", "Completed", op, NULL),
+                         0);
+    }
+    json_t *deleted =
+        json_pack("{s:s,s:s,s:I}", "kind", "backup", "deleting", "delete-1", "completed_ns", (json_int_t)NOW - 4);
+    assert_int_equal(row_add_doc(x.records, ROW_BACKUP, "b-deleted", "", "", "Failed", deleted, NULL), 0);
+    assert_int_equal(count_backups(&x, "Unknown"), 1);
+    assert_int_equal(count_backups(&x, "Expired"), 1);
+    assert_int_equal(count_backups(&x, "Deleting"), 1);
+    assert_int_equal(count_backups(&x, "Failed"), 0);
+    assert_int_equal(count_backups(&x, "Completed"), 2); /* that which has expired ended so */
+    assert_int_equal(count_backups(&x, "Moving"), 0);
+    const struct answer_query q = {.volume = "", .backup = "", .state = "Running", .since_ns = INT64_MIN};
+    assert_true(answer_list(&x.facts, ROW_BACKUP, &q, &none, &e) < 0 && e.cls == ERR_USAGE);
+    assert_non_null(strstr(e.hint, "Expired"));
+    close_it(&x);
+}
+
+/* After a loss of the records it is not known whether a volume was backed up before, but one that came later is new. */
+static void volumes_that_came_after_the_records(void **state)
+{
+    (void)state;
+    struct fixture x;
+    struct err e = ERR_INIT;
+    open_with(&x, "");
+    x.facts.source = &source;
+    assert_ok(records_counter_set(x.records, RECORDS_REBUILT, NULL, (double)NOW / 1e9, &e), &e);
+    json_t *was = json_pack("{s:{s:s,s:s},s:s}", "volume", "name", "/srv/was.img", "id", "was", "class", "gold");
+    json_t *came = json_pack("{s:{s:s,s:s},s:s,s:I}", "volume", "name", "/srv/came.img", "id", "came", "class", "gold",
+                             "appeared_ns", (json_int_t)NOW);
+    assert_int_equal(row_add_doc(x.records, ROW_VOLUME, "was", "", "was", "known", was, NULL), 0);
+    assert_int_equal(row_add_doc(x.records, ROW_VOLUME, "came", "", "came", "known", came, NULL), 0);
+    CLEANUP_JSON json_t *looked = json_pack("[{s:{s:s},s:b,s:[{s:s,s:s},{s:s,s:s},{s:s,s:s}]}]", "class", "name",
+                                            "gold", "all", 1, "volumes", "id", "was", "name", "/srv/was.img", "id",
+                                            "came", "name", "/srv/came.img", "id", "now", "name", "/srv/now.img");
+    CLEANUP_JSON json_t *answer = answer_volumes(&x.facts, "", looked, NULL);
+    const json_t *list = jarr(answer, "volumes");
+    assert_string_equal(jstr(named(list, "id", "was"), "why"),
+                        "no backup of it is known since the records were rebuilt");
+    assert_string_equal(jstr(named(list, "id", "came"), "why"), "not backed up yet");
+    assert_string_equal(jstr(named(list, "id", "now"), "why"), "not backed up yet"); /* not recorded yet */
     close_it(&x);
 }
 
@@ -890,6 +964,8 @@ int main(void)
         cmocka_unit_test(facts_of_the_daemon),
         cmocka_unit_test(pages_of_ended_rows),
         cmocka_unit_test(runs_that_the_repository_knew),
+        cmocka_unit_test(backups_by_the_state_shown),
+        cmocka_unit_test(volumes_that_came_after_the_records),
         cmocka_unit_test(pages_of_live_rows),
         cmocka_unit_test(names_do_not_read_all),
         cmocka_unit_test(large_backups_are_read_in_part),
