@@ -101,9 +101,9 @@ static json_t *operation_document(const struct operation *op)
     put_text(o, "gone_why", op->gone_why);
     put_error(o, &op->error);
     put_text(o, "target_state", target_state_name(op->target_state));
-    put_json(o, "mover", op->mover);
+    CLEANUP_JSON json_t *mover = text_document(op->mover), *result = mover_result_to_json(&op->result);
+    put_json(o, "mover", mover);
     put_reading(o, op);
-    CLEANUP_JSON json_t *result = mover_result_to_json(&op->result);
     put_json(o, "result", result);
     return o;
 }

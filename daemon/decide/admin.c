@@ -275,7 +275,7 @@ void decide_admin(struct decide *d, struct operation *op)
         if (op->wake_ns > decide_now(d))
             break;
         op->wake_ns = 0;
-        json_set(&op->identity, NULL);
+        str_clear(&op->identity);
         operation_become(d, op, OP_QUEUED);
         break;
     case OP_CLEANING_UP:

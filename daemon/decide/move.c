@@ -5,6 +5,7 @@
  * Crash points: engine-unit-intent, engine-running, engine-result-recorded.
  */
 #include "base/cleanup.h"
+#include "base/json.h"
 #include "base/time.h"
 #include "daemon/decide/decide.h"
 #include "daemon/records/opaque.h"
@@ -80,14 +81,15 @@ void operation_adopt(struct decide *d, struct operation *op)
 static bool of_earlier_boot(const struct decide *d, const struct operation *op)
 {
     sd_id128_t then;
-    return sd_id128_from_string(identity_boot(op->identity), &then) >= 0 && !sd_id128_equal(d->world.boot, then);
+    CLEANUP_JSON json_t *identity = text_document(op->identity);
+    return sd_id128_from_string(identity_boot(identity), &then) >= 0 && !sd_id128_equal(d->world.boot, then);
 }
 
 void mover_ready(struct decide *d, struct operation *op, const struct event *ev)
 {
     if (op->state != OP_STARTING && op->state != OP_RUNNING)
         return;
-    json_set(&op->identity, ev->identity);
+    text_set(&op->identity, ev->identity);
     if (ev->plugin_id[0])
         str_set(&op->plugin_id, ev->plugin_id);
     if (op->cancel) {
@@ -184,9 +186,10 @@ void mover_ended(struct decide *d, struct operation *op, const struct mover_repo
         plan_mover_forget(d, op->id, NULL, NULL);
         return;
     }
-    json_take(&op->mover, json_pack("{s:s,s:i,s:I,s:I,s:f}", "outcome", mover_outcome_name(r->outcome), "status",
-                                    r->status, "memory_peak", (json_int_t)r->memory_peak, "oom_kills",
-                                    (json_int_t)r->oom_kills, "cpu_seconds", r->cpu_seconds));
+    CLEANUP_JSON json_t *ended = json_pack("{s:s,s:i,s:I,s:I,s:f}", "outcome", mover_outcome_name(r->outcome), "status",
+                                           r->status, "memory_peak", (json_int_t)r->memory_peak, "oom_kills",
+                                           (json_int_t)r->oom_kills, "cpu_seconds", r->cpu_seconds);
+    text_set(&op->mover, ended);
     if (l && l->progress)
         json_set(&op->progress, l->progress);
     prepare_read(d, op);

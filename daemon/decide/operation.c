@@ -509,7 +509,7 @@ static void retrying(struct decide *d, struct operation *op)
         return;
     op->wake_ns = 0;
     operation_configure(d, op);
-    json_set(&op->identity, NULL);
+    str_clear(&op->identity);
     str_clear(&op->plugin_id);
     if (!operation_is_restore(op) && is_none(op->native_doc)) {
         op->stage = STAGE_NEW;

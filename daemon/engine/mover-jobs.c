@@ -5,6 +5,7 @@
  * Crash point: engine-mover-started.
  */
 #include "base/crash.h"
+#include "base/json.h"
 #include "daemon/decide/copies.h"
 #include "daemon/decide/verification.h"
 #include "daemon/engine/engine-impl.h"
@@ -353,7 +354,8 @@ int mover_adopt(struct engine *g, const struct operation *op, struct err *e)
                                  .kind = op_kind_name(op->kind),
                                  .device_fd = -1,
                                  .limits = &op->policy->limits};
-    rc = mover_identity_from_json(&id, op->identity, e);
+    CLEANUP_JSON json_t *identity = text_document(op->identity);
+    rc = mover_identity_from_json(&id, identity, e);
     if (rc == 0)
         rc = movers_adopt(g->movers, &id, &s, e);
     if (rc == 0) {

@@ -3,6 +3,7 @@
 #ifndef SNAPFERRY_DAEMON_RECORDS_FIELDS_IMPL_H
 #define SNAPFERRY_DAEMON_RECORDS_FIELDS_IMPL_H
 
+#include "base/json-text.h"
 #include "daemon/records/fields.h"
 
 /* NULL: the table has none of that name. */
@@ -16,6 +17,14 @@ int field_load_member(const struct fields *t, void *s, const struct field_desc *
 int field_load_class(const struct fields *t, void *s, const json_t *v);
 /* Of a struct that is a member of another one, and was loaded: it is there. */
 void field_is_there(const struct fields *t, void *s);
+/*
+ * Where the text of the members lies that the table does not know (FIELD_REST); NULL: it has no such field. Collected
+ * in a buffer, a member after the other: its name, then its value (text_put()), and set at the end, which frees the
+ * buffer. 0 or -ENOMEM.
+ */
+char **field_rest(const struct fields *t, void *s);
+void field_rest_name(struct text_buf *rest, const char *name, size_t n);
+int field_rest_end(char **at, struct text_buf *rest);
 /* Unset again; `p` is its place. */
 void field_reset(const struct field_desc *f, void *p);
 

@@ -398,9 +398,29 @@ static int in_field(struct in *x, const struct field_desc *f, void *p)
     case FIELD_JSON:
     case FIELD_OBJECT:
     case FIELD_ARRAY:
+    case FIELD_REST:
         break;
     }
     return -EINVAL;
+}
+
+/* The value of one that the table does not know, of a table that keeps these as text. */
+static int in_rest(struct in *x, struct text_buf *rest, const char *name, size_t n)
+{
+    field_rest_name(rest, name, n);
+    in_space(x);
+    const struct in before = *x;
+    if (in_any(x) == 0) {
+        text_put(rest, before.at, (size_t)(x->at - before.at));
+        return 0;
+    }
+    json_t *v;
+    *x = before;
+    if (in_document(x, &v))
+        return UNUSUAL;
+    text_put_json(rest, v);
+    json_decref(v);
+    return 0;
 }
 
 /* One that is not as it was expected, or is kept as a document. */
@@ -414,8 +434,19 @@ static int in_other(struct in *x, const struct fields *t, void *s, const struct 
     return rc;
 }
 
-static int in_member(struct in *x, const struct fields *t, void *s, uint64_t seen[FIELDS_MAX / 64], json_t **class)
+struct members {
+    const struct fields *t;
+    void *s;
+    uint64_t seen[FIELDS_MAX / 64];
+    json_t *class;
+    char **rest_at;
+    struct text_buf rest;
+};
+
+static int in_member(struct in *x, struct members *m)
 {
+    const struct fields *t = m->t;
+    void *s = m->s;
     const char *text;
     char name[64];
     size_t n;
@@ -424,14 +455,14 @@ static int in_member(struct in *x, const struct fields *t, void *s, uint64_t see
     memcpy(name, text, n);
     name[n] = '\0';
     if (t->v[0].type == FIELD_ERR && !strcmp(name, "class"))
-        return *class ? UNUSUAL : in_document(x, class);
+        return m->class ? UNUSUAL : in_document(x, &m->class);
     const struct field_desc *f = field_find(t, name);
     if (!f)
-        return in_other(x, t, s, NULL, name);
+        return m->rest_at ? in_rest(x, &m->rest, text, n) : in_other(x, t, s, NULL, name);
     const unsigned i = (unsigned)(f - t->v);
-    if (seen[i / 64] >> i % 64 & 1)
+    if (m->seen[i / 64] >> i % 64 & 1)
         return UNUSUAL;
-    seen[i / 64] |= UINT64_C(1) << i % 64;
+    m->seen[i / 64] |= UINT64_C(1) << i % 64;
     if (in_next(x) == 'n')
         return in_word(x, "null") ? 0 : UNUSUAL;
     const struct in before = *x;
@@ -446,19 +477,21 @@ static int in_member(struct in *x, const struct fields *t, void *s, uint64_t see
 /* Into an initialized struct. */
 static int in_fields(struct in *x, const struct fields *t, void *s)
 {
-    uint64_t seen[FIELDS_MAX / 64] = {0};
-    json_t *class = NULL;
+    struct members m = {.t = t, .s = s, .rest_at = field_rest(t, s)};
     int rc = x->depth++ < DEPTH_MAX && t->n && in_take(x, '{') ? 0 : UNUSUAL;
     if (rc == 0 && !in_take(x, '}')) {
         do
-            rc = in_member(x, t, s, seen, &class);
+            rc = in_member(x, &m);
         while (rc == 0 && in_take(x, ','));
         if (rc == 0 && !in_take(x, '}'))
             rc = UNUSUAL;
     }
     if (rc == 0)
-        rc = field_load_class(t, s, class);
-    json_decref(class);
+        rc = field_load_class(t, s, m.class);
+    if (rc == 0 && m.rest_at)
+        rc = field_rest_end(m.rest_at, &m.rest);
+    free(m.rest.v);
+    json_decref(m.class);
     x->depth--;
     return rc;
 }

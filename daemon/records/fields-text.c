@@ -2,8 +2,6 @@
 /* fields-text.c - structs by their table, as JSON */
 #include "daemon/records/fields-impl.h"
 
-#include "base/json-text.h"
-
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -113,6 +111,8 @@ static void put_value(struct text_buf *x, const struct field_desc *f, const void
     case FIELD_TEXT:
         text_put(x, *(char *const *)p, strlen(*(char *const *)p));
         break;
+    case FIELD_REST: /* put_fields() */
+        break;
     case FIELD_STRUCT:
         put_fields(x, f->of, p);
         break;
@@ -125,10 +125,15 @@ static void put_value(struct text_buf *x, const struct field_desc *f, const void
     }
 }
 
-static void put_name(struct text_buf *x, const char *name)
+static void put_comma(struct text_buf *x)
 {
     if (x->n && x->v[x->n - 1] != '{')
         put_char(x, ',');
+}
+
+static void put_name(struct text_buf *x, const char *name)
+{
+    put_comma(x);
     put_string(x, name);
     put_char(x, ':');
 }
@@ -143,6 +148,12 @@ static void put_fields(struct text_buf *x, const struct fields *t, const void *s
         bool set = field_is_set(f, s);
         if (f->flags & FIELD_THERE || (!set && (!(f->flags & FIELD_ALWAYS) || json_object_get(unknown, f->name))))
             continue;
+        if (f->type == FIELD_REST) {
+            const char *rest = *(char *const *)(const void *)((const char *)s + f->offset);
+            put_comma(x);
+            text_put(x, rest, strlen(rest));
+            continue;
+        }
         put_name(x, f->name);
         if (!set && f->flags & FIELD_NULL)
             text_put(x, "null", 4);
@@ -194,6 +205,7 @@ static int share_value(const struct field_desc *f, const void *p)
     case FIELD_OBJECT:
     case FIELD_ARRAY:
     case FIELD_TEXT:
+    case FIELD_REST:
         break;
     }
     return 0;

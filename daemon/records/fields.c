@@ -3,11 +3,11 @@
 #include "daemon/records/fields-impl.h"
 
 #include "base/cleanup.h"
-#include "base/json-text.h"
 #include "base/json.h"
 #include "daemon/records/records-test.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -117,6 +117,7 @@ static void init_field(const struct field_desc *f, void *p)
     switch ((enum field_type)f->type) {
     case FIELD_STR:
     case FIELD_TEXT:
+    case FIELD_REST:
         *(char **)p = str_empty;
         break;
     case FIELD_INT:
@@ -156,6 +157,7 @@ static void release_field(const struct field_desc *f, void *p)
     switch ((enum field_type)f->type) {
     case FIELD_STR:
     case FIELD_TEXT:
+    case FIELD_REST:
         str_clear(p);
         break;
     case FIELD_STRS:
@@ -215,6 +217,7 @@ static int copy_field(const struct field_desc *f, void *p, const void *from)
     switch ((enum field_type)f->type) {
     case FIELD_STR:
     case FIELD_TEXT:
+    case FIELD_REST:
         *(char **)p = str_ref(*(char *const *)from);
         return 0;
     case FIELD_STRS:
@@ -286,6 +289,18 @@ static bool text_same(const char *a, const char *b)
     return x && y && json_equal(x, y);
 }
 
+static bool rest_same(const char *a, const char *b)
+{
+    CLEANUP_FREE char *x = NULL, *y = NULL;
+    if (a == b)
+        return true;
+    if (asprintf(&x, "{%s}", a) < 0 || asprintf(&y, "{%s}", b) < 0) {
+        strings_set_nomem();
+        return false;
+    }
+    return text_same(x, y);
+}
+
 static bool field_equal(const struct field_desc *f, const void *a, const void *b)
 {
     switch ((enum field_type)f->type) {
@@ -293,6 +308,8 @@ static bool field_equal(const struct field_desc *f, const void *a, const void *b
         return *(char *const *)a == *(char *const *)b;
     case FIELD_TEXT:
         return text_same(*(char *const *)a, *(char *const *)b);
+    case FIELD_REST:
+        return rest_same(*(char *const *)a, *(char *const *)b);
     case FIELD_INT:
         return *(const int64_t *)a == *(const int64_t *)b;
     case FIELD_UINT:
@@ -341,6 +358,7 @@ bool field_is_set(const struct field_desc *f, const void *s)
     switch ((enum field_type)f->type) {
     case FIELD_STR:
     case FIELD_TEXT:
+    case FIELD_REST:
         return **(char *const *)p != '\0';
     case FIELD_INT:
         return *(const int64_t *)p != f->unset;
@@ -400,10 +418,15 @@ static int load_object(const struct field_desc *f, json_t **p, const json_t *v, 
     return 0;
 }
 
-static int load_text(char **p, const json_t *v)
+int text_set(char **at, const json_t *v)
 {
     CLEANUP_FREE char *text = json_text(v, NULL);
-    return text ? str_set(p, text) : strings_set_nomem();
+    return text || !v ? str_set(at, text) : strings_set_nomem();
+}
+
+json_t *text_document(const char *text)
+{
+    return text[0] ? json_loads(text, JSON_ALLOW_NUL, NULL) : NULL;
 }
 
 void field_is_there(const struct fields *t, void *s)
@@ -506,7 +529,7 @@ static int load_field(const struct field_desc *f, void *p, const json_t *v)
     case FIELD_ARRAY:
         return load_object(f, p, v, json_is_array(v));
     case FIELD_TEXT:
-        return json_is_object(v) ? load_text(p, v) : -EINVAL;
+        return json_is_object(v) ? text_set(p, v) : -EINVAL;
     case FIELD_STRUCT:
         return load_struct(f, p, v);
     case FIELD_STRUCTS:
@@ -517,6 +540,8 @@ static int load_field(const struct field_desc *f, void *p, const json_t *v)
         shared_unref(*(const void **)p);
         *(const void **)p = shared_from_json(f->of, v);
         return 0;
+    case FIELD_REST: /* no member has its name */
+        break;
     }
     return -EINVAL;
 }
@@ -548,6 +573,28 @@ static bool has_class(const struct fields *t)
     return t->n && t->v[0].type == FIELD_ERR;
 }
 
+char **field_rest(const struct fields *t, void *s)
+{
+    const struct field_desc *last = t->n ? &t->v[t->n - 1] : NULL;
+    return last && last->type == FIELD_REST ? place(last, s) : NULL;
+}
+
+void field_rest_name(struct text_buf *rest, const char *name, size_t n)
+{
+    if (rest->n)
+        text_put(rest, ",", 1);
+    text_put_string(rest, name, n);
+    text_put(rest, ":", 1);
+}
+
+int field_rest_end(char **at, struct text_buf *rest)
+{
+    const int rc = rest->failed ? strings_set_nomem() : rest->n ? str_set(at, rest->v) : 0;
+    free(rest->v);
+    *rest = (struct text_buf){.v = NULL};
+    return rc;
+}
+
 int field_load_class(const struct fields *t, void *s, const json_t *v)
 {
     return has_class(t) ? load_class(t, s, v) : 0;
@@ -563,6 +610,8 @@ int fields_load(const struct fields *t, void *s, const json_t *doc)
 {
     const char *name;
     json_t *v;
+    char **rest_at = field_rest(t, s);
+    struct text_buf rest = {.v = NULL};
     int rc = 0;
     fields_clear(t, s);
     json_object_foreach((json_t *)(uintptr_t)doc, name, v)
@@ -570,10 +619,17 @@ int fields_load(const struct fields *t, void *s, const json_t *doc)
         const struct field_desc *f = field_find(t, name);
         if ((json_is_null(v) && f) || (has_class(t) && !strcmp(name, "class")))
             continue;
+        if (!f && rest_at) {
+            field_rest_name(&rest, name, strlen(name));
+            text_put_json(&rest, v);
+            continue;
+        }
         const int loaded = field_load_member(t, s, f, name, v);
         if (loaded < 0)
             rc = loaded;
     }
+    if (rest_at && field_rest_end(rest_at, &rest) < 0)
+        rc = -ENOMEM;
     const int loaded = field_load_class(t, s, json_object_get(doc, "class"));
     return loaded < 0 ? loaded : rc;
 }

@@ -4,7 +4,8 @@
  *
  * A table names each field as it is on disk and on the wire, where it lies in the struct and what it is. Members of a
  * document that the table does not know, or whose value has another type than the table says, are kept in the struct's
- * `unknown` and written again, so that what a newer version wrote survives an older one.
+ * `unknown` (those that it does not know as text, where the table has a field for the rest) and written again, so that
+ * what a newer version wrote survives an older one.
  *
  * Strings are shared (strings.h). Parts that many rows have in common (a policy, a class, a volume) are shared structs:
  * immutable, counted, equal ones are one. Not thread-safe: the event loop's thread only. Lack of memory is noted as
@@ -35,6 +36,7 @@ enum field_type {
     FIELD_OBJECT,  /* json_t *, an object */
     FIELD_ARRAY,   /* json_t *, an array */
     FIELD_TEXT,    /* char *, shared: the JSON text of an object that is only handed on, as small as it can be kept */
+    FIELD_REST,    /* char *, shared: the text of all members that the table does not know, likewise; the last field */
     FIELD_STRUCT,  /* a struct with a table, by value */
     FIELD_STRUCTS, /* struct list_of_structs */
     FIELD_SHARED,  /* const struct X *, see below */
@@ -140,6 +142,11 @@ static inline void json_set(json_t **at, const json_t *v)
 {
     json_take(at, json_incref((json_t *)(uintptr_t)v));
 }
+
+/* A FIELD_TEXT member becomes the text of an object; v NULL: of none. Fails for lack of memory only. */
+int text_set(char **at, const json_t *v);
+/* A new reference; NULL: there is none, or no memory. */
+json_t *text_document(const char *text);
 
 /* ---- shared structs ---- */
 

@@ -86,6 +86,7 @@ static const char *type_text(enum field_type t)
         return "an object";
     case FIELD_JSON:
     case FIELD_ERR:
+    case FIELD_REST:
         break;
     }
     return "a value";

@@ -21,6 +21,7 @@ static const struct field_desc mover_stage_table[] = {
     STR(name),
     FIELD(busy_s, "busySeconds", FIELD_REAL, .unset = -1, .unit = "s"),
     FIELD(stalled_s, "stalledSeconds", FIELD_REAL, .unset = -1, .unit = "s"),
+    SIZE(bytes, "bytes"),
 };
 TABLE(mover_stage, "stage", .keep_text = false);
 #undef S
@@ -94,6 +95,7 @@ static const struct field_desc mover_result_table[] = {
     STRUCT(maintenance, mover_maintenance),
     FIELD(copy, "copy", FIELD_OBJECT, .about = "of a repository: blobs and bytes"),
     FIELD(repository, "repository", FIELD_TEXT, .about = "requests and bytes (docs/mover.md)"),
+    FIELD(rest, "", FIELD_REST),
 };
 TABLE(mover_result, "result", .keep_text = false);
 #undef S

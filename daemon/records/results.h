@@ -16,6 +16,7 @@
 struct mover_stage {
     char *name;
     double busy_s, stalled_s; /* -1: not reported */
+    int64_t bytes;            /* likewise */
     json_t *unknown;
 };
 
@@ -93,9 +94,10 @@ struct mover_result {
     char *plugin;
     struct list_of_structs failures; /* of struct plugin_failure */
     struct mover_maintenance maintenance;
-    json_t *copy;     /* see mover_copy_of(); NULL: it was none */
-    char *repository; /* JSON, "": none. It has more members than all the rest, is counted when it comes, and only shown
-                       */
+    json_t *copy; /* see mover_copy_of(); NULL: it was none */
+    /* Only shown, and more than all before: JSON, "": none. */
+    char *repository; /* counted when it comes */
+    char *rest;       /* other members */
     json_t *unknown;
 };
 extern const struct fields mover_stage_fields;

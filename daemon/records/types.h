@@ -500,9 +500,10 @@ struct operation {
     int64_t list_ranges, list_bytes;
     /* moving */
     int64_t moving_ns, running_ns;
-    json_t *identity; /* mover_identity_to_json() */
+    char *identity; /* mover_identity_to_json(), as text */
     char *plugin_id;
-    json_t *progress, *mover;   /* what the mover reported last, how it ended */
+    json_t *progress;           /* what the mover reported last */
+    char *mover;                /* how it ended: JSON, only shown */
     struct mover_result result; /* what it left, or what a plugin's retention or verification has done so far */
     /* releasing */
     bool undone, releasing;
@@ -534,13 +535,13 @@ struct operation {
     struct maintain_order maintain;
     /* delete */
     char *deletes;
-    bool force, even_kept, begun;
     int64_t plugins_done;
     json_t *deletions; /* repository -> admin operation */
+    bool force, even_kept, begun;
     /* record */
-    struct strs records; /* ids of the backups whose outcome it writes into its repository */
     bool requested;      /* a check of a repository: not only operations wait for its answer */
     bool tried;          /* it has failed at least once: nobody waits for it any more */
+    struct strs records; /* ids of the backups whose outcome it writes into its repository */
     int64_t proved;      /* of these backups, what was found of so many is noted; of the next one up to this number */
     uint64_t proved_seq;
     json_t *unknown;

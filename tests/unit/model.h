@@ -440,7 +440,7 @@ static void act_go(const struct act *a)
 {
     struct model_mover *v = mover_of(a->id);
     const struct operation *op = operation_peek(m.records, a->id);
-    const bool known = op && op->identity && (op->state == OP_RUNNING || op->state == OP_CANCELLING);
+    const bool known = op && op->identity[0] && (op->state == OP_RUNNING || op->state == OP_CANCELLING);
     if (v && !known) /* no mover: it has ended in the same turn */
         violated("MS-19", "the mover of %s may begin and its record says %s", a->id,
                  op ? op_state_name(op->state) : "nothing");
