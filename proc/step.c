@@ -2,10 +2,10 @@
 /*
  * step.c - blocking work in child processes, supervised by the event loop
  *
- * The channel is a stream socket with frames (type, length, bytes): log lines as they come, one result at the end, with
- * the descriptor beside its header. Frames are untrusted. A step ends when its process has ended (pidfd); the result
- * alone is not the end, so that no step is reported as done while part of it still runs. Only a process that does not
- * end on SIGKILL is abandoned, and stays on the list of the stuck.
+ * The channel is a stream socket with frames (type, length, bytes): log lines and progress as they come, one result at
+ * the end, with the descriptor beside its header. Frames are untrusted. A step ends when its process has ended (pidfd);
+ * the result alone is not the end, so that no step is reported as done while part of it still runs. Only a process that
+ * does not end on SIGKILL is abandoned, and stays on the list of the stuck.
  */
 #include "proc/step.h"
 #include "base/json-text.h"
@@ -36,7 +36,7 @@
 #define DIE_USEC 2000000u   /* how long SIGKILL may take before the step is called stuck */
 #define FREE_WAIT_MS 500    /* the same when the daemon ends */
 
-enum frame_type { FRAME_LOG = 1, FRAME_RESULT = 2 };
+enum frame_type { FRAME_LOG = 1, FRAME_RESULT = 2, FRAME_PROGRESS = 3 };
 struct frame {
     uint32_t type, len;
 };
@@ -52,6 +52,8 @@ struct step {
     unsigned timeout_s;
     step_done_fn *done;
     void *arg;
+    step_progress_fn *progress; /* NULL: nobody watches */
+    void *progress_arg;
     /* incoming */
     struct frame head;
     size_t head_len, body_len;
@@ -138,6 +140,19 @@ static void child_log(enum log_level lvl, const char *line, void *arg)
         send_all(c->channel, text, (size_t)n, -1);
 }
 
+/* The channel of this process, which is a step; -1: it is none. */
+static int own_channel = -1;
+
+void step_report(json_t *doc)
+{
+    CLEANUP_FREE char *text = own_channel >= 0 && doc ? json_text(doc, NULL) : NULL;
+    const size_t n = text ? strlen(text) : 0;
+    const struct frame f = {FRAME_PROGRESS, (uint32_t)n};
+    json_decref(doc);
+    if (n && n <= STEP_REPORT_MAX && send_all(own_channel, &f, sizeof f, -1) == 0)
+        send_all(own_channel, text, n, -1);
+}
+
 /* Text that may not be UTF-8 (output of a program) as JSON. */
 static json_t *text_json(const char *s)
 {
@@ -196,6 +211,7 @@ static void child_main(int channel, void *arg)
     struct err e = ERR_INIT;
     json_t *out = NULL;
     log_to(child_log, &c);
+    own_channel = channel;
     json_t *in = task->in[0] ? json_loads(task->in, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL) : NULL;
     int fd = -1, rc = !in && task->in[0] ? err_nomem(&e) : task->fn(in, &out, &fd, &e);
     if (rc >= 0)
@@ -303,6 +319,8 @@ static bool head_sane(const struct step *t)
 {
     if (t->head.type == FRAME_LOG)
         return t->head.len > 0 && t->head.len <= LOG_MAX;
+    if (t->head.type == FRAME_PROGRESS)
+        return t->head.len > 0 && t->head.len <= STEP_REPORT_MAX;
     return t->head.type == FRAME_RESULT && t->head.len > 0 && t->head.len <= RESULT_MAX && !t->has_result;
 }
 
@@ -350,6 +368,15 @@ static void parse_result(struct step *t)
     t->body = NULL;
 }
 
+static void take_progress(struct step *t)
+{
+    json_t *doc = json_loadb(t->body, t->body_len, 0, NULL);
+    t->nonsense = !json_is_object(doc);
+    if (!t->nonsense && t->progress && !t->canceled)
+        t->progress(doc, t->progress_arg);
+    json_decref(doc);
+}
+
 static void take_frame(struct step *t)
 {
     t->body[t->body_len] = '\0';
@@ -358,6 +385,8 @@ static void take_frame(struct step *t)
         if (lvl < LOG_LVL_DEBUG || lvl > LOG_LVL_ERROR)
             lvl = LOG_LVL_WARNING;
         log_line((enum log_level)lvl, "%s: %s", t->name, t->body + 1);
+    } else if (t->head.type == FRAME_PROGRESS) {
+        take_progress(t);
     } else {
         parse_result(t);
     }
@@ -579,6 +608,12 @@ int step_start(struct steps *s, const char *name, step_fn *fn, const json_t *in,
     if (ret)
         *ret = t;
     return 0;
+}
+
+void step_watch(struct step *t, step_progress_fn *fn, void *arg)
+{
+    t->progress = fn;
+    t->progress_arg = arg;
 }
 
 void step_cancel(struct step *t)

@@ -34,6 +34,8 @@ struct step_result {
 };
 /* Called once from the event loop. The step is freed afterwards. */
 typedef void step_done_fn(struct step_result *r, void *arg);
+/* How far it has got, in whatever words; from the event loop, never after the end. */
+typedef void step_progress_fn(const json_t *doc, void *arg);
 
 int steps_new(struct steps **ret, sd_event *loop, struct err *e);
 /* Kills what runs; no callbacks are called. */
@@ -43,6 +45,12 @@ void steps_free(struct steps *s);
  * Returns 0 and *ret (may be NULL), or an error if no process could be made. */
 int step_start(struct steps *s, const char *name, step_fn *fn, const json_t *in, unsigned timeout_s, step_done_fn *done,
                void *arg, struct step **ret, struct err *e);
+/* Passes on what its function reports (step_report()), from now on. */
+void step_watch(struct step *t, step_progress_fn *fn, void *arg);
+/* In the child, called by its function: an object of at most STEP_REPORT_MAX bytes as text, else it is dropped, as if
+ * nobody watched. Takes `doc` over. */
+#define STEP_REPORT_MAX 4096u
+void step_report(json_t *doc);
 /* SIGKILL now; done is called with canceled set. */
 void step_cancel(struct step *t);
 

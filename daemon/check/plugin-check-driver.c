@@ -420,7 +420,7 @@ static int rule_target_from_native(struct check *k, struct err *e)
     if (!k->target_made || !k->native.handle[0])
         rc = check_skips(e, "no target or no snapshot");
     else
-        rc = d->target_from_native(&k->c, &k->native, &k->target, e);
+        rc = d->target_from_native(&k->c, &k->native, &k->target, &(struct fill){.rate = 0}, e);
     if (rc == 0 && k->exposed) {
         rc = d->expose(&k->c, &k->native, &k->c, EXPOSE_NATIVE, true, "", &k->exposure, e);
         if (rc == 0)

@@ -31,6 +31,7 @@ static void expose_done(struct decide *d, struct operation *op, struct work_resu
 {
     const char *stage = operation_is_restore(op) ? "target" : "expose";
     char why[512];
+    prepare_read(d, op); /* by a driver that copies */
     if (s->err.cls && s->timed_out && !op->read_begun && !op->cancel) {
         prepare_failed(d, op, &s->err);
         return;
@@ -159,6 +160,8 @@ static json_t *target_request(const struct operation *op)
         json_object_set_new(in, "native", native_desc_to_json(op->native_doc));
         json_object_set_new(in, "own", class_desc_to_json(op->native_class));
         json_object_set_new(in, "volume", volume_desc_to_json(op->volume));
+        if (op->policy->limits.write_limit) /* of a driver that copies */
+            jset_int(in, "rate", op->policy->limits.write_limit);
     }
     return in;
 }

@@ -25,11 +25,14 @@ int64_t operation_size_s(const struct operation *op)
     return operation_is_restore(op) ? op->size / STORAGE_BYTES_PER_S : 0;
 }
 
-/* The driver may have to copy the volume, for the target of some restores. */
+/* The driver may have to copy the volume, for the target of some restores. One that copies from a native snapshot obeys
+ * write-limit. */
 static int64_t whole_s(const struct operation *op)
 {
-    const bool copies = op->from == FROM_NATIVE || op->differential || op->ranged;
-    return op->policy->prepare_timeout_s + (copies ? operation_size_s(op) : 0);
+    const bool native = op->from == FROM_NATIVE, copies = native || op->differential || op->ranged;
+    const int64_t limit = op->policy->limits.write_limit;
+    const int64_t copy_s = native && limit && limit < STORAGE_BYTES_PER_S ? op->size / limit : operation_size_s(op);
+    return op->policy->prepare_timeout_s + (copies ? copy_s : 0);
 }
 
 static int64_t whole_ns(const struct operation *op)

@@ -137,6 +137,13 @@ static void set_working(struct engine *g, const char *id, enum work w)
     l->working_since_ns = boot_ns();
 }
 
+/* A driver that copies data itself gets on as a mover does. */
+static void work_moved(const json_t *progress, void *arg)
+{
+    const struct running *r = arg;
+    engine_progress(r->engine, r->event->id, progress);
+}
+
 static void start_work(struct engine *g, const struct act *a)
 {
     struct err e = ERR_INIT;
@@ -163,6 +170,7 @@ static void start_work(struct engine *g, const struct act *a)
         struct step *step = NULL;
         if (step_start(g->steps, name, step_of[a->work], in, (unsigned)timeout_s, work_ended, r, &step, &e) == 0) {
             l->step = step;
+            step_watch(step, work_moved, r);
             return;
         }
     }

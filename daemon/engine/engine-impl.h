@@ -164,6 +164,8 @@ void engine_act(struct engine *g, const struct plan *p);
 /* Carries out what can be done before that (decide_go_on()); ends it because the turn is undone. */
 void engine_act_early(struct engine *g, struct plan *p);
 void engine_act_undo(struct engine *g, const struct plan *p);
+/* What moves the data of an operation has got on: its mover, or a driver that copies. */
+void engine_progress(struct engine *g, const char *operation, const json_t *progress);
 extern const struct movers_events engine_mover_events;
 /* Somebody waits for the row: told at the end of the turn, or of this iteration of the loop. */
 /* In how many ns one is to be told what waits to be told; INT64_MAX: there is nothing. */

@@ -32,9 +32,8 @@ static uint64_t amount(int64_t n)
 
 #define SAVE_PROGRESS_S 30
 
-static void on_progress(const char *operation, const json_t *p, void *arg)
+void engine_progress(struct engine *g, const char *operation, const json_t *p)
 {
-    struct engine *g = arg;
     struct live *l = live_find(&g->d, operation);
     const struct operation *op = operation_peek(g->records, operation);
     const int64_t now = now_ns();
@@ -64,6 +63,11 @@ static void on_progress(const char *operation, const json_t *p, void *arg)
         engine_post(g, engine_event(EVENT_PROGRESS, ROW_OPERATION, operation));
     }
     waiters_progress(g, op);
+}
+
+static void on_progress(const char *operation, const json_t *p, void *arg)
+{
+    engine_progress(arg, operation, p);
 }
 
 static void on_ended(const char *operation, const struct mover_end *end, void *arg)

@@ -605,6 +605,25 @@ int step_undo(const json_t *in, json_t **out, int *fd, struct err *e)
 
 #define DEVICE_IDENTITY_MAX 800
 
+#define REPORTS_NS NS_PER_S /* as often as movers do */
+
+struct filling {
+    uint64_t size;
+    int64_t next_ns;
+};
+
+/* In the words of a mover's progress (docs/mover.md). */
+static void fill_moved(const struct fill_progress *now, void *arg)
+{
+    struct filling *f = arg;
+    const int64_t at = mono_ns();
+    if (at < f->next_ns && now->done < f->size)
+        return;
+    f->next_ns = at + REPORTS_NS;
+    step_report(json_pack("{s:s,s:I,s:I,s:I,s:I}", "phase", "moving", "total", (json_int_t)f->size, "done",
+                          (json_int_t)now->done, "read", (json_int_t)now->read, "skipped", (json_int_t)now->skipped));
+}
+
 int step_target(const json_t *in, json_t **out, int *fd, struct err *e)
 {
     CLEANUP(step_request_clear) struct step_request r;
@@ -635,6 +654,8 @@ int step_target(const json_t *in, json_t **out, int *fd, struct err *e)
         CLEANUP(step_place_clear) struct step_place own = {.d = NULL};
         CLEANUP_FREE struct volume *v = calloc(1, sizeof *v);
         CLEANUP_FREE struct native *n = calloc(1, sizeof *n), *found = calloc(1, sizeof *found);
+        struct filling f = {.size = t->size};
+        const struct fill how = {.rate = r.rate, .progress = fill_moved, .arg = &f};
         if (!v || !n || !found)
             return err_nomem(e);
         rc = step_place_open(&own, r.own, e);
@@ -647,7 +668,7 @@ int step_target(const json_t *in, json_t **out, int *fd, struct err *e)
         if (rc == 0 && !p.d->target_from_native)
             rc = err_set(e, ERR_USAGE, 0, "driver \"%s\" cannot fill %s from a native snapshot", p.v.c.driver, r.name);
         if (rc == 0)
-            rc = p.d->target_from_native(&p.v.c, found, t, e);
+            rc = p.d->target_from_native(&p.v.c, found, t, &how, e);
         if (rc < 0)
             return rc;
         jset_bool(*out, "filled", true);

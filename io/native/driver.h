@@ -180,6 +180,19 @@ struct group_member {
     struct err err; /* ERR_NONE: it was taken, and is in *ret */
 };
 
+/* How far a driver that copies the contents of a restore target itself has got, in bytes of it. */
+struct fill_progress {
+    uint64_t done;    /* of the target's size */
+    uint64_t read;    /* of the snapshot */
+    uint64_t skipped; /* of done: holes, and what was equal already */
+};
+/* What such a copy obeys, and whom it reports to. */
+struct fill {
+    uint64_t rate;                                                /* bytes written per second; 0: no limit */
+    void (*progress)(const struct fill_progress *now, void *arg); /* often; NULL: nobody watches */
+    void *arg;
+};
+
 typedef int volume_fn(const struct volume *v, void *arg);
 typedef int native_fn(const struct native *n, void *arg);
 typedef int exposure_fn(const struct exposure *x, const struct native_tag *t, void *arg);
@@ -283,10 +296,10 @@ struct driver {
     /* After a failed target_commit: whether what has the final name, or that nothing has it, is certainly not the work
      * of that commit. NULL: never certain. */
     bool (*target_kept)(const struct driver_class *c, const struct restore_target *t);
-    /* Fast restore from a native snapshot: fills the staging object (reflink, rollback of a copy). NULL: a mover
-     * copies. */
+    /* Fast restore from a native snapshot: fills the staging object, by a clone or, as `how` has it, by a copy. NULL: a
+     * mover copies. */
     int (*target_from_native)(const struct driver_class *c, const struct native *n, const struct restore_target *t,
-                              struct err *e);
+                              const struct fill *how, struct err *e);
 };
 
 /* Opens a target for reading and writing and claims it until the last duplicate of the descriptor is closed (a device

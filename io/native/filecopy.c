@@ -86,7 +86,7 @@ struct copying {
     int dst;
     const char *dst_path;
     uint8_t *buf;
-    uint64_t copied, flushed;
+    uint64_t copied, flushed, read;
     struct throttle limit;
 };
 
@@ -111,6 +111,15 @@ static int write_piece(struct copying *w, size_t len, uint64_t pos, struct err *
     return 0;
 }
 
+/* All before `done` is as it should be. */
+static void tell(const struct copying *w, uint64_t done)
+{
+    const struct fill *f = w->c->watched;
+    const struct fill_progress now = {.done = done, .read = w->read, .skipped = done - w->read};
+    if (f && f->progress)
+        f->progress(&now, f->arg);
+}
+
 static int copy_extent(struct copying *w, uint64_t pos, uint64_t end, struct err *e)
 {
     const struct filecopy *c = w->c;
@@ -129,6 +138,8 @@ static int copy_extent(struct copying *w, uint64_t pos, uint64_t end, struct err
         if (rc < 0)
             return rc;
         pos += (uint64_t)n;
+        w->read += (uint64_t)n;
+        tell(w, pos);
         if (pos - w->flushed >= WRITEBACK || pos == end) {
             sync_file_range(w->dst, (off_t)w->flushed, (off_t)(pos - w->flushed), SYNC_FILE_RANGE_WRITE);
             posix_fadvise(c->src, (off_t)w->flushed, (off_t)(pos - w->flushed), POSIX_FADV_DONTNEED);
@@ -156,6 +167,7 @@ int filecopy_run(const struct filecopy *c, int dst, const char *dst_path, uint64
             return rc;
         pos = end;
     }
+    tell(&w, c->size);
     *copied = w.copied;
     return 0;
 }

@@ -3,14 +3,16 @@
 #ifndef SNAPFERRY_IO_NATIVE_FILECOPY_H
 #define SNAPFERRY_IO_NATIVE_FILECOPY_H
 
+#include "io/native/driver.h"
 #include "io/native/tag.h"
 
 struct filecopy {
     int src;
     const char *src_path;
-    uint64_t size; /* bytes to copy from src */
-    bool block;    /* src is a device: it has no holes, runs of zeros become holes */
-    uint64_t rate; /* bytes per second, 0 unlimited */
+    uint64_t size;              /* bytes to copy from src */
+    bool block;                 /* src is a device: it has no holes, runs of zeros become holes */
+    uint64_t rate;              /* bytes per second, 0 unlimited */
+    const struct fill *watched; /* its progress; NULL: nobody watches */
 };
 
 /* Bytes that a copy will occupy at most: the data extents. */

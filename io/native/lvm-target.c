@@ -577,8 +577,9 @@ int lvm_target_abort(const struct driver_class *c, const struct restore_target *
 /* ---- from a native snapshot ---- */
 
 int lvm_target_from_native(const struct driver_class *c, const struct native *n, const struct restore_target *t,
-                           struct err *e)
+                           const struct fill *how, struct err *e)
 {
+    (void)how; /* it is a clone */
     char alias[ALIAS_LEN + 1], what[512];
     CLEANUP(found_freep) struct found *f = NULL;
     const struct lvm_lv *of = NULL;

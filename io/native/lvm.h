@@ -200,7 +200,7 @@ int lvm_target_abort(const struct driver_class *c, const struct restore_target *
 /* What a restore with this alias has left: taken back, or completed if the new volume has its name. Nothing left: 0. */
 int lvm_target_undo(const struct driver_class *c, const struct lvm_report *r, const char *alias, struct err *e);
 int lvm_target_from_native(const struct driver_class *c, const struct native *n, const struct restore_target *t,
-                           struct err *e);
+                           const struct fill *how, struct err *e);
 
 /* ---- lvm-metadata.c: the metadata snapshot of a thin pool ---- */
 

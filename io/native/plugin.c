@@ -625,9 +625,10 @@ static int plugin_target_abort(const struct driver_class *c, const struct restor
 }
 
 static int plugin_target_from_native(const struct driver_class *c, const struct native *n,
-                                     const struct restore_target *r, struct err *e)
+                                     const struct restore_target *r, const struct fill *how, struct err *e)
 {
     struct talk t;
+    (void)how; /* the protocol has no words for it */
     return target_verb(c, PV_TARGET_FROM_NATIVE, r, n, &t, e);
 }
 

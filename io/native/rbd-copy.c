@@ -5,11 +5,12 @@
  * Both servers are those that a mover would have (rbd_open(), rbd_target_open()): what is read is of the snapshot, the
  * image is locked, and what it was before is kept until the commit. They end when this process does. A new image gets
  * what the snapshot holds; of one that exists only what differs is written, so that no more than that takes space
- * beside what it was before.
+ * beside what it was before. What is written obeys write-limit, as with a mover.
  */
 #include "io/native/rbd.h"
 
 #include "base/cleanup.h"
+#include "base/throttle.h"
 #include "io/source.h"
 #include "io/target-nbd.h"
 
@@ -20,12 +21,14 @@
 #include <string.h>
 
 #define PIECE ((size_t)4 << 20) /* the usual size of an object */
-#define SLOTS 4                 /* pieces that are being written */
+#define PIECE_LEAST ((size_t)64 << 10)
+#define SLOTS 4 /* pieces that are being written */
 
 struct slot {
     uint8_t *buf;
     sem_t idle;
-    int sys; /* of its last write */
+    int sys;    /* of its last write */
+    size_t len; /* of that, until it is counted */
     struct nbd_write w;
 };
 
@@ -35,6 +38,10 @@ struct copy {
     const char *name; /* for errors */
     bool in_place;
     uint8_t *now; /* in place: what is there */
+    const struct fill *how;
+    struct fill_progress progress;
+    struct throttle writes;
+    size_t piece;
     struct slot slot[SLOTS];
     unsigned next;
 };
@@ -54,13 +61,16 @@ static void copy_freep(struct copy **c)
     free(x);
 }
 
-static struct copy *copy_new(const char *name, bool in_place)
+static struct copy *copy_new(const char *name, bool in_place, const struct fill *how)
 {
     struct copy *x = calloc(1, sizeof *x);
     if (!x)
         return NULL;
     x->name = name;
     x->in_place = in_place;
+    x->how = how;
+    x->writes.rate = how->rate;
+    x->piece = throttle_piece(&x->writes, PIECE_LEAST, PIECE); /* a low rate is even, and not in bursts */
     bool good = !in_place || (x->now = malloc(PIECE));
     for (unsigned i = 0; i < SLOTS; i++) {
         sem_init(&x->slot[i].idle, 0, 1);
@@ -78,13 +88,24 @@ static void written(struct nbd_write *w, int sys)
     sem_post(&s->idle);
 }
 
+static void tell(struct copy *x, uint64_t done, uint64_t skipped)
+{
+    x->progress.done += done + skipped;
+    x->progress.skipped += skipped;
+    if (x->how->progress)
+        x->how->progress(&x->progress, x->how->arg);
+}
+
 /* Waits until what it holds is written. */
-static int slot_wait(const struct copy *x, struct slot *s, struct err *e)
+static int slot_wait(struct copy *x, struct slot *s, struct err *e)
 {
     while (sem_wait(&s->idle) < 0)
         ;
-    if (s->sys == 0)
+    if (s->sys == 0) {
+        tell(x, s->len, 0);
+        s->len = 0;
         return 0;
+    }
     if (s->sys == ESHUTDOWN && nbd_target_check(x->to, e) < 0)
         return -ESHUTDOWN;
     return err_set(e, s->sys == ENOSPC ? ERR_NO_SPACE : ERR_TARGET, s->sys, "cannot write to %s at %" PRIu64, x->name,
@@ -114,20 +135,29 @@ static int copy_piece(struct copy *x, uint64_t pos, size_t len, struct err *e)
         rc = source_read(x->from, pos, len, s->buf, &p, e);
     if (rc == 0)
         rc = is_equal(x, p, len, pos, &equal, e);
+    if (rc == 0)
+        x->progress.read += len;
+    if (rc == 0 && equal)
+        tell(x, 0, len);
     if (rc < 0 || equal) {
         sem_post(&s->idle);
         return rc;
     }
+    throttle_wait(&x->writes, len);
+    s->len = len;
     s->w = (struct nbd_write){.buf = p, .len = len, .pos = pos, .done = written, .arg = s};
     x->next = (x->next + 1) % SLOTS;
     nbd_target_write(x->to, &s->w);
     return 0;
 }
 
-static int copy_hole(const struct copy *x, uint64_t pos, uint64_t len, struct err *e)
+static int copy_hole(struct copy *x, uint64_t pos, uint64_t len, struct err *e)
 {
     uint64_t n;
-    return !x->in_place || nbd_target_is_zero(x->to, pos, len) ? 0 : nbd_target_zero(x->to, pos, len, &n, e);
+    int rc = !x->in_place || nbd_target_is_zero(x->to, pos, len) ? 0 : nbd_target_zero(x->to, pos, len, &n, e);
+    if (rc == 0)
+        tell(x, 0, len);
+    return rc;
 }
 
 static int copy_all(struct copy *x, uint64_t size, struct err *e)
@@ -140,8 +170,8 @@ static int copy_all(struct copy *x, uint64_t size, struct err *e)
         if (t.hole)
             rc = copy_hole(x, at, t.start + t.len - at, e);
         else
-            for (uint64_t end = t.start + t.len; rc == 0 && at < end; at += PIECE)
-                rc = copy_piece(x, at, end - at < PIECE ? (size_t)(end - at) : PIECE, e);
+            for (uint64_t end = t.start + t.len; rc == 0 && at < end; at += x->piece)
+                rc = copy_piece(x, at, end - at < x->piece ? (size_t)(end - at) : x->piece, e);
     }
     for (unsigned i = 0; rc == 0 && i < SLOTS; i++) {
         if ((rc = slot_wait(x, &x->slot[i], e)) == 0)
@@ -163,11 +193,11 @@ static int copy_open(struct copy *x, const struct driver_class *c, const struct 
 }
 
 int rbd_target_from_native(const struct driver_class *c, const struct native *n, const struct restore_target *t,
-                           struct err *e)
+                           const struct fill *how, struct err *e)
 {
     struct err why = ERR_INIT;
     CLEANUP_FREE struct exposure *from = calloc(1, sizeof *from);
-    CLEANUP(copy_freep) struct copy *x = copy_new(t->final, strchr(t->handle, '@') != NULL);
+    CLEANUP(copy_freep) struct copy *x = copy_new(t->final, strchr(t->handle, '@') != NULL, how);
     if (!from || !x)
         return err_nomem(e);
     int rc = rbd_expose(c, n, c, EXPOSE_NATIVE, true, "", from, &why);

@@ -166,7 +166,7 @@ int rbd_target(const struct driver_class *c, const char *name, uint64_t size, co
 int rbd_target_open(const struct driver_class *c, const struct restore_target *t, int *fd, struct err *e);
 /* rbd-copy.c */
 int rbd_target_from_native(const struct driver_class *c, const struct native *n, const struct restore_target *t,
-                           struct err *e);
+                           const struct fill *how, struct err *e);
 int rbd_target_commit(const struct driver_class *c, const struct restore_target *t, struct err *e);
 int rbd_target_abort(const struct driver_class *c, const struct restore_target *t, struct err *e);
 bool rbd_target_kept(const struct driver_class *c, const struct restore_target *t);

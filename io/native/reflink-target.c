@@ -368,7 +368,7 @@ bool reflink_target_kept(const struct driver_class *c, const struct restore_targ
 }
 
 int reflink_target_from_native(const struct driver_class *c, const struct native *n, const struct restore_target *t,
-                               struct err *e)
+                               const struct fill *how, struct err *e)
 {
     char alias[ALIAS_LEN + 1];
     struct tagged f = TAGGED_INIT;
@@ -386,7 +386,7 @@ int reflink_target_from_native(const struct driver_class *c, const struct native
         return rc == -ENOENT ? err_plain(e, ERR_NOT_FOUND, ENOENT, "no staging file %s", t->handle) : rc;
     CLEANUP_CLOSE int src = open(now.handle, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     CLEANUP_CLOSE int dst = openat(f.dir, f.name, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
-    struct filecopy copy = {.src = src, .src_path = now.handle, .size = now.size};
+    struct filecopy copy = {.src = src, .src_path = now.handle, .size = now.size, .rate = how->rate, .watched = how};
     if (now.size != t->size)
         rc = err_set(e, ERR_USAGE, EINVAL, "native snapshot %s has %" PRIu64 " bytes, the target %" PRIu64, now.handle,
                      now.size, t->size);

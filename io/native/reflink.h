@@ -37,7 +37,7 @@ int reflink_target_commit(const struct driver_class *c, const struct restore_tar
 int reflink_target_abort(const struct driver_class *c, const struct restore_target *t, struct err *e);
 bool reflink_target_kept(const struct driver_class *c, const struct restore_target *t);
 int reflink_target_from_native(const struct driver_class *c, const struct native *n, const struct restore_target *t,
-                               struct err *e);
+                               const struct fill *how, struct err *e);
 
 int reflink_group_domain(const struct driver_class *c, const struct volume *v, char ret[VOLUME_ID_MAX], struct err *e);
 int reflink_group(struct group_member *m, size_t n, struct err *e);

@@ -609,8 +609,9 @@ int zfs_target_abort(const struct driver_class *c, const struct restore_target *
 /* ---- from a native snapshot ---- */
 
 int zfs_target_from_native(const struct driver_class *c, const struct native *n, const struct restore_target *t,
-                           struct err *e)
+                           const struct fill *how, struct err *e)
 {
+    (void)how; /* it is a clone */
     char alias[ALIAS_LEN + 1], what[512], pool[ZFS_NAME_MAX];
     CLEANUP(found_freep) struct found *f = NULL;
     struct zfs_report r = ZFS_REPORT_INIT;

@@ -219,7 +219,7 @@ int zfs_target(const struct driver_class *c, const char *name, uint64_t size, co
 int zfs_target_commit(const struct driver_class *c, const struct restore_target *t, struct err *e);
 int zfs_target_abort(const struct driver_class *c, const struct restore_target *t, struct err *e);
 int zfs_target_from_native(const struct driver_class *c, const struct native *n, const struct restore_target *t,
-                           struct err *e);
+                           const struct fill *how, struct err *e);
 /* What a restore with this alias has left: taken back, or completed if the new volume has its name. Nothing left: 0. */
 int zfs_target_undo(const struct driver_class *c, const char *alias, struct err *e);
 

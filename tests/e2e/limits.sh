@@ -80,7 +80,7 @@ operation_lasts() {
 A=$(submit "$WORK/vol/a.img")
 same "a backup with read-limit" "$(wait_state "$A" Completed 60)" Completed
 operation_lasts "takes its time" 2.4 "$(op_id "$A")"
-config_class vol "$WORK/vol" 'write-limit = 4MiB'
+config_class vol "$WORK/vol" 'write-limit = 4MiB' 'snapshots-to-retain = 1'
 check "reload" ask reload --wait --quiet
 random_file "$WORK/vol/a.img" $((12 * MIB)) 9
 B=$(submit "$WORK/vol/a.img")
@@ -90,6 +90,15 @@ C=$(askj restore "$B/$WORK/vol/a.img" "$WORK/vol/out.img" --from repository | jq
 same "a restore with write-limit" "$(wait_state "$C" Completed 60)" Completed
 operation_lasts "as well" 2 "$(op_id "$C")"
 check "and it is what it was" cmp "$WORK/vol/a.img" "$WORK/vol/out.img"
+# From the native snapshot, into another file system: a copy by the driver.
+D=$(askj restore "$B/$WORK/vol/a.img" "$WORK/copied.img" --from native | jq -r '.restore // empty')
+until_true 60 eval '[ "$(doc "$D" | jq ".progress.rate // 0 | . > 0")" = true ]'
+same "a copy of a native snapshot shows how far it has got" \
+    "$(doc "$(op_id "$D")" | jq -r '.progress | "\(.phase) \(.total) \(.done > 0 and .done < .total)"')" \
+    "moving $((12 * MIB)) true"
+same "and is completed" "$(wait_state "$D" Completed 60)" Completed
+check "at the rate" test "$(doc "$D" | jq '.ended_ns - .started_ns')" -ge 2400000000
+check "it is what it was, too" cmp "$WORK/vol/a.img" "$WORK/copied.img"
 stops "the daemon stops"
 explain_failure
 finish

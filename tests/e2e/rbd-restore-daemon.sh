@@ -57,6 +57,7 @@ server() { pgrep -f "snapferry-rbd .*$ceph_dir/ceph.conf.* fill"; }
 # Its server waits meanwhile, so that it does not end before.
 cancel() {
     local pid
+    until_true 30 server
     pid=$(server)
     kill -STOP "$pid"
     ask cancel "$R" >/dev/null
@@ -172,13 +173,25 @@ same "leaves none" "$(images)" "web1 web2 web3 web4"
 until_true 30 eval '! server'
 same "no server is left" "$(server)" ""
 # A copy of a native snapshot that takes some time: it is canceled, its server is killed, the daemon is killed.
-rbd create -s 256M vms/big
-rbd_io vms/big w:0:268435456
+BIG=$((96 << 20))
+rbd create -s 96M vms/big
+rbd_io vms/big w:0:$BIG
 A=$(submit vms/big)
 same "a larger image" "$(wait_state "$A" Completed 120)" Completed
 rbd export --no-progress vms/big - >"$WORK/orig"
 VOLUME=vms/big
-rbd_io vms/big w:0:268435456
+begin_from native vms/slow
+until_true 60 eval '[ "$(op ".progress.rate // 0 | . > 0")" = true ]'
+same "a copy shows how far it has got, as a mover does" \
+    "$(op '.progress | "\(.phase) \(.total) \(.done > 0 and .done < .total) \(.read >= .done) \(.rate > 0)"')" \
+    "moving $BIG true true true"
+same "for the whole restore, too" "$(doc "$R" | jq -r '.progress | "\(.total) \(.done > 0) \(.rate > 0)"')" \
+    "$BIG true true"
+completed "it ends" vms/slow
+check "write-limit is obeyed: all but the first piece at the rate" \
+    test "$(doc "$R" | jq '.ended_ns - .started_ns')" -ge $(((BIG - (4 << 20)) / 12582912 * 1000000000))
+rbd rm --no-progress vms/slow
+rbd_io vms/big w:0:$BIG
 rbd export --no-progress vms/big - >"$WORK/other"
 # copies TARGET OPTIONS...: begins one, and stops its server in the middle.
 copies() {
@@ -204,7 +217,7 @@ copies vms/big --overwrite
 kill -KILL "$pid"
 completed "a server that is killed: tried again" vms/big
 check "with the reason" test "$(op '.attempt // 0')" -gt 0
-rbd_io vms/big w:0:268435456
+rbd_io vms/big w:0:$BIG
 copies vms/big --overwrite
 daemon_kill
 kill -CONT "$pid"

@@ -428,7 +428,7 @@ static int v_fill(char **a)
     int rc = native_arg(a[0], &n);
     if (rc == 0)
         rc = target_arg(a[1], &t);
-    return rc < 0 ? rc : d->target_from_native(&own, &n, &t, &e);
+    return rc < 0 ? rc : d->target_from_native(&own, &n, &t, &(struct fill){.rate = 0}, &e);
 }
 
 static int v_pool(char **a)

@@ -75,8 +75,9 @@ static void test_lv_from_native(const char *path)
     ok(write_pattern(path, 0, 4 * MIB, 10), "the volume changes");
     alias_new(alias);
     ok(d->target(&own, path, n.size, alias, TARGET_REPLACE, &t, &e) == 0 &&
-           d->target_from_native(&own, &n, &t, &e) == 0 && d->target_from_native(&own, &n, &t, &e) == 0 &&
-           holds(path, 10) && d->target_commit(&own, &t, &e) == 0,
+           d->target_from_native(&own, &n, &t, &unwatched, &e) == 0 &&
+           d->target_from_native(&own, &n, &t, &unwatched, &e) == 0 && holds(path, 10) &&
+           d->target_commit(&own, &t, &e) == 0,
        "filled, twice, and committed");
     ok(holds(path, 8) && is_volume(path, &now) && strcmp(now.id, v.id) == 0, "it is as it was, the same volume");
     ok(d->find(&own, &v, n.tag.alias, "", &n, &e) == 0, "the snapshot stays");

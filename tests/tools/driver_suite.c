@@ -33,6 +33,7 @@
 #define MIB ((uint64_t)1 << 20)
 #define TIB ((uint64_t)1 << 40)
 
+static const struct fill unwatched = {.rate = 0};
 static struct driver_class own = {.name = "gold", .driver = "reflink", .node = "node1", .target = ""};
 static struct driver_class near_class, far_class, tiny_class;
 static const char *match[8], *no_match[1];
@@ -671,8 +672,8 @@ static void test_target_from_native(void)
     if (!take(name, &v, &n))
         return;
     alias_new(alias);
-    ok(d->target(&own, file, n.size, alias, false, &t, &e) == 0 && d->target_from_native(&own, &n, &t, &e) == 0 &&
-           d->target_commit(&own, &t, &e) == 0,
+    ok(d->target(&own, file, n.size, alias, false, &t, &e) == 0 &&
+           d->target_from_native(&own, &n, &t, &unwatched, &e) == 0 && d->target_commit(&own, &t, &e) == 0,
        "filled and committed");
     CLEANUP_CLOSE int fd = open(file, O_RDONLY | O_CLOEXEC);
     struct stat st;

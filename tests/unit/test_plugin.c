@@ -533,7 +533,7 @@ static void test_driver_cycle(void **state)
     assert_ok(d->target_abort(&klass, t, &e), &e);
     assert_ok(d->target_abort(&klass, t, &e), &e);
     assert_ok(d->target(&klass, image, 1 << 20, alias, true, t, &e), &e);
-    assert_ok(d->target_from_native(&klass, s, t, &e), &e);
+    assert_ok(d->target_from_native(&klass, s, t, &(struct fill){.rate = 0}, &e), &e);
     assert_ok(d->target_commit(&klass, t, &e), &e);
     assert_ok(d->target_commit(&klass, t, &e), &e);
     /* RS-21 */

@@ -196,6 +196,19 @@ static int fn_garbage(const json_t *in, json_t **out, int *fd, struct err *e)
     return 0;
 }
 
+/* Each number up to `in`; among them what is too long, and what is none. */
+static int fn_report(const json_t *in, json_t **out, int *fd, struct err *e)
+{
+    static char large[STEP_REPORT_MAX + 1];
+    (void)out, (void)fd, (void)e;
+    memset(large, 'x', sizeof large - 1);
+    step_report(NULL);
+    step_report(json_pack("{s:s}", "text", large));
+    for (json_int_t i = 1; i <= json_integer_value(in); i++)
+        step_report(json_pack("{s:I}", "done", i));
+    return 0;
+}
+
 /* A result frame whose text is `in`. */
 static int fn_forged(const json_t *in, json_t **out, int *fd, struct err *e)
 {
@@ -373,12 +386,43 @@ static void test_log(void **state)
     json_decref(n);
 }
 
+static json_int_t reported;
+
+static void on_report(const json_t *doc, void *arg)
+{
+    const struct seen *s = arg;
+    assert_int_equal(s->calls, 0);
+    const json_int_t now = json_integer_value(json_object_get(doc, "done"));
+    assert_int_equal(now, reported + 1);
+    reported = now;
+}
+
+static void test_progress(void **state)
+{
+    (void)state;
+    json_t *n = json_integer(20000); /* more than one turn of the loop reads */
+    struct err e = ERR_INIT;
+    SEEN s = {.fd = -1};
+    struct step *t;
+    reported = 0;
+    assert_ok(step_start(steps, "copy", fn_report, n, 10, done, &s, &t, &e), &e);
+    step_watch(t, on_report, &s);
+    until(&s.calls, 10);
+    assert_int_equal(s.e.cls, ERR_NONE);
+    assert_int_equal(reported, 20000);
+    SEEN alone = run(fn_report, n, 10);
+    assert_int_equal(alone.e.cls, ERR_NONE);
+    assert_int_equal(lines, 0);
+    json_decref(n);
+    step_report(json_object()); /* no step: nothing happens */
+}
+
 static void test_nonsense(void **state)
 {
     (void)state;
-    /* Unknown type; log longer than allowed; a result of 4 GiB; an empty one. */
-    const uint32_t frames[][2] = {{9, 1}, {1, 4096}, {2, UINT32_MAX}, {2, 0}};
-    for (size_t i = 0; i < 4; i++) {
+    /* Unknown type; log longer than allowed; a result of 4 GiB; an empty one; progress that is too long, or empty. */
+    const uint32_t frames[][2] = {{9, 1}, {1, 4096}, {2, UINT32_MAX}, {2, 0}, {3, STEP_REPORT_MAX + 1}, {3, 0}};
+    for (size_t i = 0; i < sizeof frames / sizeof *frames; i++) {
         json_t *in = json_pack("[I,I]", (json_int_t)frames[i][0], (json_int_t)frames[i][1]);
         SEEN s = run(fn_garbage, in, 10);
         assert_non_null(strstr(s.e.msg, "malformed"));
@@ -844,6 +888,7 @@ int main(void)
         BOTH(test_cancel),
         BOTH(test_crash),
         BOTH(test_log),
+        BOTH(test_progress),
         BOTH(test_nonsense),
         BOTH(test_inherits_nothing),
         BOTH(test_many_at_once),
