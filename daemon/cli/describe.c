@@ -129,12 +129,17 @@ static void print_subject(const json_t *op)
     print_member("Repository", op, "repository");
 }
 
+/* Why all data was read, and not what changed; "": no reason is recorded. */
+static const char *full_text(const json_t *op)
+{
+    return *jstr(op, "fullWhy") ? jstr(op, "fullWhy") : jstr(op, "fullReason");
+}
+
 /* Whether all data was read, or what changed since which snapshot, and why. */
 static void print_reading(const json_t *op)
 {
     const json_t *r = jobj(op, "result"), *incremental = jobj(r, "incremental");
-    const char *parent = jstr(op, "parentSnapshot"), *fallback = jstr(r, "fallbackReason");
-    const char *full = *jstr(op, "fullWhy") ? jstr(op, "fullWhy") : jstr(op, "fullReason");
+    const char *parent = jstr(op, "parentSnapshot"), *fallback = jstr(r, "fallbackReason"), *full = full_text(op);
     char data[200] = "";
     if (json_object_get(r, "readBytes"))
         snprintf(data, sizeof data, "%s of %s read", text_size(r, "readBytes"), text_size(r, "totalBytes"));
@@ -235,6 +240,16 @@ static void describe_operation(const json_t *op)
 
 /* ---- backups ---- */
 
+/* Below the line of an operation. */
+static void note_full(struct table *t, const json_t *op)
+{
+    const char *fallback = jstr(jobj(op, "result"), "fallbackReason");
+    char text[1300];
+    snprintf(text, sizeof text, "all data, not only what changed: %.1200s", *fallback ? fallback : full_text(op));
+    if (*fallback || *full_text(op))
+        table_note(t, TINT_DIM, text);
+}
+
 static void print_operations(const json_t *list)
 {
     static const char *const heads[] = {"STATE", "VOLUME", "DONE", "SIZE", "NEW", "ID"};
@@ -250,6 +265,7 @@ static void print_operations(const json_t *list)
         table_cell(t, TINT_NONE, "%s", result_size(op));
         table_cell(t, TINT_NONE, "%s", result_new(op));
         table_cell(t, TINT_NONE, "%s", jstr(op, "id"));
+        note_full(t, op);
     }
     if (table_rows(t))
         puts("\nOperations");

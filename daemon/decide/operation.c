@@ -59,8 +59,11 @@ static void expose_done(struct decide *d, struct operation *op, struct work_resu
     struct live *mine = restore ? NULL : live_get(d, op->id);
     if (mine)
         mine->changes_known = s->answer.allocated;
-    if (s->answer.filled)
+    if (s->answer.filled) { /* by the storage: no mover says how much it was */
         op->filled = true;
+        op->result.there = true;
+        op->result.total = op->size;
+    }
     if (s->fd >= 0 && !op->cancel && queue_may(d, op, true, why, sizeof why)) {
         /* It was opened by the same step. */
         changes_skip(d, op);

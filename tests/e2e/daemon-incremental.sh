@@ -74,6 +74,8 @@ rm -f "$WORK"/xfs/.snapferry/*.native
 lost=$(backup "$img")
 same "the parent's native snapshot was removed: Completed" "$(state "$lost")" Completed
 check "all is read, with the reason" grep -qE '^(parent-lost|no-parent)$' <<<"$(op "$lost" .fullReason)"
+check "which describe shows for the backup, too" eval \
+    'ask describe "$lost" | grep -q "all data, not only what changed: $(op "$lost" ".fullWhy // .fullReason")"'
 sf "$REPO" snapshot delete "$(op "$lost" .result.snapshotID)" --quiet --yes
 unfit=$(backup "$img")
 same "the parent's snapshot was deleted from the repository: Completed" "$(state "$unfit")" Completed

@@ -92,11 +92,13 @@ operation_lasts "as well" 2 "$(op_id "$C")"
 check "and it is what it was" cmp "$WORK/vol/a.img" "$WORK/vol/out.img"
 # From the native snapshot, into another file system: a copy by the driver.
 D=$(askj restore "$B/$WORK/vol/a.img" "$WORK/copied.img" --from native | jq -r '.restore // empty')
-until_true 60 eval '[ "$(doc "$D" | jq ".progress.rate // 0 | . > 0")" = true ]'
+O=$(op_id "$D")
+moves() { P=$(doc "$O") && jq -e '.progress.rate > 0' <<<"$P"; }
+until_true 60 moves
 same "a copy of a native snapshot shows how far it has got" \
-    "$(doc "$(op_id "$D")" | jq -r '.progress | "\(.phase) \(.total) \(.done > 0 and .done < .total)"')" \
-    "moving $((12 * MIB)) true"
+    "$(jq -r '.progress | "\(.phase) \(.total) \(.done > 0 and .done < .total)"' <<<"$P")" "moving $((12 * MIB)) true"
 same "and is completed" "$(wait_state "$D" Completed 60)" Completed
+same "of so much" "$(doc "$D" | jq -r .size)" $((12 * MIB))
 check "at the rate" test "$(doc "$D" | jq '.ended_ns - .started_ns')" -ge 2400000000
 check "it is what it was, too" cmp "$WORK/vol/a.img" "$WORK/copied.img"
 stops "the daemon stops"

@@ -181,13 +181,14 @@ same "a larger image" "$(wait_state "$A" Completed 120)" Completed
 rbd export --no-progress vms/big - >"$WORK/orig"
 VOLUME=vms/big
 begin_from native vms/slow
-until_true 60 eval '[ "$(op ".progress.rate // 0 | . > 0")" = true ]'
-same "a copy shows how far it has got, as a mover does" \
-    "$(op '.progress | "\(.phase) \(.total) \(.done > 0 and .done < .total) \(.read >= .done) \(.rate > 0)"')" \
-    "moving $BIG true true true"
+moves() { P=$(doc "$O") && jq -e '.progress.rate > 0' <<<"$P"; }
+until_true 60 moves
+same "a copy shows how far it has got, as a mover does" "$(jq -r '.progress | "\(.phase) \(.total) " +
+    "\(.done > 0 and .done < .total) \(.read >= .done)"' <<<"$P")" "moving $BIG true true"
 same "for the whole restore, too" "$(doc "$R" | jq -r '.progress | "\(.total) \(.done > 0) \(.rate > 0)"')" \
     "$BIG true true"
 completed "it ends" vms/slow
+same "and says how much it was" "$(doc "$R" | jq -r .size)" $BIG
 check "write-limit is obeyed: all but the first piece at the rate" \
     test "$(doc "$R" | jq '.ended_ns - .started_ns')" -ge $(((BIG - (4 << 20)) / 12582912 * 1000000000))
 rbd rm --no-progress vms/slow
