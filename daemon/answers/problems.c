@@ -5,9 +5,11 @@
 #include "base/units.h"
 #include "daemon/records/opaque.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 const char *hours_words(int64_t ns, char out[24])
 {
@@ -65,17 +67,27 @@ static void add_job_problems(struct records *r, const struct jobs_now *jobs, jso
     }
 }
 
+static void add_degraded(const struct records *r, const char *state_dir, json_t *list)
+{
+    const int sys = records_degraded_by(r);
+    const char *hint = "the kernel's log (`dmesg`) has errors of its file system or device; repair it and mount it for "
+                       "writing. Nothing new is started until then; if it had to be unmounted: `systemctl restart "
+                       "snapferryd`";
+    if (sys == ENOSPC || sys == EDQUOT || !sys)
+        hint =
+            "free space in the state directory; nothing new is started until then. Where a repository is on the same "
+            "file system: `snapferry --config-dir DIR -r NAME maintenance --full` needs no records";
+    add_problem(list, "error", hint, "the records in %s cannot be written%s%s", state_dir, sys ? ": " : "",
+                sys ? strerror(sys) : "");
+}
+
 void add_general_problems(const struct answer_facts *f, json_t *list)
 {
     const struct answer_daemon *d = f->daemon;
     if (!d)
         add_problem(list, "error", f->down_hint, "%s", f->down);
     if (d && d->degraded)
-        add_problem(
-            list, "error",
-            "free space in the state directory; nothing new is started until then. Where a repository is on the same "
-            "file system: `snapferry --config-dir DIR -r NAME maintenance --full` needs no records",
-            "the records in %s cannot be written", d->state_dir);
+        add_degraded(f->records, d->state_dir, list);
     if (d && d->detached)
         add_problem(list, "error",
                     "`systemctl restart snapferryd`: backups, volumes and native snapshots are found again in the "

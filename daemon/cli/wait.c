@@ -160,7 +160,7 @@ static void operation_line(const struct waiting *v, const json_t *op, const char
     s.what = what;
     if (jint(op, "retry_ns") > 0)
         snprintf(next, sizeof next, "attempt %lld %s", (long long)jint(op, "attempt"), text_in(jint(op, "retry_ns")));
-    s.rest = runs ? "" : *next ? next : jstr(op, "why");
+    s.rest = !runs && *next ? next : jstr(op, "why");
     if (!runs || !*s.phase)
         s.phase = state;
     if (runs && before && !strcmp(s.phase, "moving"))

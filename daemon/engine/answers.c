@@ -76,6 +76,10 @@ static void wait_for_turn(struct engine *g, const struct operation *op, char *wh
 static void wait_facts(const struct operation *op, char *why, size_t cap, void *arg)
 {
     char asked[1300];
+    if (records_degraded(((struct engine *)arg)->records)) {
+        snprintf(why, cap, "the records cannot be written, see `snapferry status`");
+        return;
+    }
     operation_waits_for(&((struct engine *)arg)->d, op, why, cap);
     if (!why[0] && natives_asked(&((struct engine *)arg)->d, op, asked, sizeof asked))
         snprintf(why, cap, "%s", asked);

@@ -258,7 +258,8 @@ static void open_repository(struct repository_look *l, const struct cfg_reposito
     if (l->mover[0])
         return;
     snprintf(l->opening, sizeof l->opening, "%s", l->stamp);
-    if (start_mover(l, r, &e) < 0)
+    /* Where the records cannot be written no mover can be started: that is no fault of the repository's. */
+    if (start_mover(l, r, &e) < 0 && !records_degraded(l->engine->records))
         no_verdict(l, &e);
 }
 

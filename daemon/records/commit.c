@@ -137,6 +137,7 @@ static void take_failures(struct records *r)
     const struct failures *x = &r->commit.noted;
     r->writer.noted = &r->noted;
     r->noted.corrupt |= x->corrupt;
+    r->noted.sys = x->degraded ? x->sys : r->noted.sys;
     r->noted.degraded |= x->degraded;
     r->noted.write_errors += x->write_errors;
 }

@@ -421,6 +421,7 @@ int records_recover(struct records *r, struct err *e)
     if (rc < 0) {
         r->noted.write_errors++;
         r->noted.degraded = true;
+        r->noted.sys = first.sys;
         if (!r->writer.db && records_connect(&r->writer.db, r->path, NULL) < 0)
             log_line(LOG_LVL_ERROR, "the records cannot be opened again: %s", first.msg);
         if (e)

@@ -86,6 +86,7 @@ enum one_stmt {
 struct failures {
     bool corrupt;          /* damage was met */
     bool degraded;         /* the last write failed */
+    int sys;               /* why: errno; 0: of a kind that has none */
     uint64_t write_errors; /* so far */
 };
 

@@ -267,6 +267,8 @@ const char *records_bound_text(double bound, char out[32]);
 /* Write failures so far (metric, MS-21), and whether the last write failed: the daemon is degraded then. */
 uint64_t records_write_errors(const struct records *r);
 bool records_degraded(const struct records *r);
+/* Why it failed: errno, or 0. */
+int records_degraded_by(const struct records *r);
 /* Holds of native snapshots are kept in a file of their own, too. Why it does not have what the records have; "": it
  * has. */
 const char *records_holds_failing(const struct records *r);

@@ -105,11 +105,13 @@ int records_sqlite_fail(sqlite3 *db, int rc, const char *path, struct err *e, co
 
 int records_fail(struct connection *c, int rc, bool writing, struct err *e, const char *what)
 {
-    int ret = records_sqlite_fail(c->db, rc, c->path, e, what);
+    struct err own = ERR_INIT, *x = e ? e : &own;
+    int ret = records_sqlite_fail(c->db, rc, c->path, x, what);
     c->noted->corrupt |= records_is_damage(c->db, rc);
     if (writing && (rc & 0xff) != SQLITE_CONSTRAINT && (rc & 0xff) != SQLITE_TOOBIG) {
         c->noted->write_errors++;
         c->noted->degraded = true;
+        c->noted->sys = x->sys;
     }
     return ret;
 }

@@ -146,6 +146,11 @@ bool records_degraded(const struct records *r)
     return r->noted.degraded;
 }
 
+int records_degraded_by(const struct records *r)
+{
+    return r->noted.degraded ? r->noted.sys : 0;
+}
+
 bool records_detached(struct records *r)
 {
     int moved = 0;

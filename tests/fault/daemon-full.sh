@@ -96,4 +96,37 @@ stops "the daemon ends"
 starts "and starts again"
 same "the count survives a restart" "$(errors)" "$before"
 clean "nothing is left behind" 20 "$V"
+
+# The kernel makes its file system read-only in the middle of a backup, as after an error: what is wrong is said, the
+# repository is not blamed, and with the file system back the backup ends well.
+stops "it ends"
+umount "$STATE"
+truncate -s 100M "$WORK/state.ext4" && mkfs.ext4 -q "$WORK/state.ext4"
+DEV=$(loop_device "$WORK/state.ext4")
+at_exit "losetup -d $DEV"
+mount "$DEV" "$STATE" || exit 1
+touch "$WORK/wait"; rm -f "$WORK/waits"
+starts "the daemon starts"
+B=$(submit "$V/a.img")
+check "a backup waits for its hook" until_true 20 test -e "$WORK/waits"
+mount -o remount,abort "$STATE"
+rm "$WORK/wait"
+check "its end cannot be recorded" until_true 20 degraded
+timeout 12 "$SNAPFERRY" wait "$B" --runtime-dir "$RUN" --state-dir "$STATE" --config-dir "$CONF" >"$WORK/wait.out" 2>&1
+check "who waits for it learns why" grep -q 'the records cannot be written' "$WORK/wait.out"
+problems() { askj status | jq -c "[.problems[].$1] | tostring"; }
+check "the reason is a problem" grep -qE 'cannot be written: (Input/output error|Read-only file system)' \
+    <<<"$(problems text)"
+check "with what to do about it" grep -q "the kernel's log" <<<"$(problems hint)"
+check "which is not to free space" eval '! problems hint | grep -q "free space"'
+same "the repository is not to blame" "$(problems text | grep -c '"repository')" 0
+same "and is up" "$(askj status | jq -c '[.repositories[].up]')" '[true]'
+daemon_kill
+# What it has started may have a file open there for a moment.
+check "its file system is repaired" until_true 10 umount "$STATE"
+e2fsck -p "$DEV" >/dev/null
+mount "$DEV" "$STATE" || exit 1
+starts "it starts with the file system repaired"
+check "the backup ends well" until_true 60 eval '[ "$(doc "$B" | jq -r .state)" = Completed ]'
+clean "nothing is left behind of it" 20 "$V"
 finish

@@ -300,7 +300,8 @@ static void unwritable(struct fixture *x, int code, enum err_class cls)
             fail_msg("\"%s\"", got.err.msg);
     }
     run_until(x, is_degraded, "degraded");
-    assert_true(problem(x, "cannot be written"));
+    assert_true(
+        problem(x, cls == ERR_NO_SPACE ? "cannot be written: No space left" : "cannot be written: Input/output"));
     cancel(x, id);
     wanted = 4;
     run_until(x, has_answers, "a refusal");
