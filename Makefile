@@ -291,7 +291,7 @@ FROM ?= deb
 test-vm: T ?= $(sort $(wildcard tests/vm/[0-9]*.sh))
 test-vm: vm-stage
 	@BUILD=$(BUILD) REPORT=$(REPORT) JOBS=1 AGAIN=0 TEST_TIMEOUT=$$(($(or $(VM_TIMEOUT),3600) + 600)) \
-	    tests/run.sh $(T)
+	    tests/run.sh $(T); rc=$$?; tests/vm/drivers.sh $(REPORT) $(T) && exit $$rc
 
 # What the machine gets: the image that it boots, the product, tools of the tests.
 .PHONY: vm-stage

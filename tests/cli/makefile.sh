@@ -53,4 +53,15 @@ same "help has every target, and no other" "$shown" "$targets"
 same "no line of it is longer than 120" "$(awk 'length > 120' <<<"$help")" ""
 same "the programs that it names are there" "$(for f in $(grep -oE 'tests/[a-z0-9/-]*\.sh' <<<"$help"); do
     [ -x "$root/$f" ] || echo "$f"; done)" ""
+
+# What `make test-vm` ends with.
+R=$WORK/report
+mkdir -p "$R/tests/vm"
+all=("$root"/tests/vm/[0-9]*.sh)
+for t in "${all[@]}"; do printf 'seconds 1\ncpu 1\npassed\ta case\n' >"$R/tests/vm/${t##*/}"; done
+expect "a run of all tests in machines says which drivers it covered" 0 '^  zfs: [1-9]' -- \
+    "$root/tests/vm/drivers.sh" "$R" "${all[@]}"
+for t in "$root"/tests/vm/1[45]-zfs*.sh; do printf 'seconds 1\ncpu 1\nskipped\tall\n' >"$R/tests/vm/${t##*/}"; done
+expect "one that was left out fails it" 1 '^left out: zfs$' -- "$root/tests/vm/drivers.sh" "$R" "${all[@]}"
+expect "but not where only some were to run" 0 '^  zfs: 0' -- "$root/tests/vm/drivers.sh" "$R" "${all[0]}"
 finish
