@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "repo/docstream.h"
 
+#include "base/bytes.h"
 #include "repo/gojson.h"
 
 #include <errno.h>
@@ -506,12 +507,47 @@ bool docstream_repeats(const struct docstream *d)
     return d->repeats;
 }
 
-/* Adds to a decimal number of `n` digits one that has at most `m`. False: the sum has a digit more. */
-static bool decimal_add(char *a, size_t n, const char *b, size_t m)
+/* Decimal digits, right-aligned; the last eight also as the bytes of a number. */
+struct addend {
+    char text[DIGITS_MAX + 1];
+    size_t n;
+    uint64_t low;
+};
+
+#define ONE_EACH UINT64_C(0x0101010101010101)
+#define ZEROS ('0' * ONE_EACH)
+
+static void addend_set(struct addend *b, uint64_t value)
+{
+    uint8_t last[8];
+    b->n = (size_t)snprintf(b->text, sizeof b->text, "%llu", (unsigned long long)value);
+    for (size_t i = 0; i < 8; i++)
+        last[7 - i] = i < b->n ? (uint8_t)(b->text[b->n - 1 - i] - '0') : 0;
+    b->low = get_be64(last);
+}
+
+/* Eight digits at once. Each byte that is 10 or more with 0xf6 added carries into the next one, and has what it should;
+ * the others have 0xf6 too much, and so their highest bit. True: there is a carry. */
+static bool decimal_add8(char *a, uint64_t b)
+{
+    uint64_t sum;
+    const bool carry = __builtin_add_overflow(get_be64((uint8_t *)a) - ZEROS, b + 0xf6 * ONE_EACH, &sum);
+    sum -= (sum >> 7 & ONE_EACH) * 0xf6;
+    put_be64((uint8_t *)a, sum + ZEROS);
+    return carry;
+}
+
+/* Adds to a decimal number of `n` digits one that has at most as many. False: the sum has a digit more. */
+static bool decimal_add(char *a, size_t n, const struct addend *b)
 {
     bool carry = false;
-    for (size_t i = 1; i <= n && (i <= m || carry); i++) {
-        const char sum = (char)(a[n - i] + (i <= m ? b[m - i] - '0' : 0) + (carry ? 1 : 0));
+    size_t i = 1;
+    if (n >= 8) {
+        carry = decimal_add8(a + n - 8, b->low);
+        i = 9;
+    }
+    for (; i <= n && (i <= b->n || carry); i++) {
+        const char sum = (char)(a[n - i] + (i <= b->n ? b->text[b->n - i] - '0' : 0) + (carry ? 1 : 0));
         carry = sum > '9';
         a[n - i] = (char)(carry ? sum - 10 : sum);
     }
@@ -520,11 +556,12 @@ static bool decimal_add(char *a, size_t n, const char *b, size_t m)
 
 uint64_t docstream_skip_repeats(struct docstream *d, uint64_t first, uint64_t step, uint64_t most)
 {
-    char want[1 + HEAD_LEN + DIGITS_MAX + 1 + TAIL_MAX], add[DIGITS_MAX + 1];
+    char want[1 + HEAD_LEN + DIGITS_MAX + 1 + TAIL_MAX];
+    struct addend add;
     uint64_t n = 0;
     if (d->state != BEHIND_ELEMENT || !d->tail_len)
         return 0;
-    const size_t m = (size_t)snprintf(add, sizeof add, "%llu", (unsigned long long)step);
+    addend_set(&add, step);
     while (n < most) {
         size_t digits =
             (size_t)snprintf(want, sizeof want, "," HEAD "%llu", (unsigned long long)(first + n * step)) - 1 - HEAD_LEN;
@@ -535,7 +572,7 @@ uint64_t docstream_skip_repeats(struct docstream *d, uint64_t first, uint64_t st
                 return n;
             d->at += len;
             n++;
-        } while (n < most && m <= digits && decimal_add(want + 1 + HEAD_LEN, digits, add, m));
+        } while (n < most && add.n <= digits && decimal_add(want + 1 + HEAD_LEN, digits, &add));
     }
     return n;
 }

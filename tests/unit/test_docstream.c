@@ -4,6 +4,8 @@
 #include "repo/docstream.h"
 #include "repo/gojson.h"
 
+#include <inttypes.h>
+
 /* A document in memory, handed out in pieces of at most `step` bytes. */
 struct mem {
     const char *p;
@@ -130,6 +132,49 @@ static void test_repeats(void **state)
     assert_int_equal(delivered + passed, N);
     assert_true(passed > N / 2);
     assert_int_equal(docstream_skip_repeats(d, N * 7, 7, 10), 0);
+}
+
+/* Numbers of any length, whose sums carry anywhere; one that is another ends it. */
+static void test_repeats_by_any_step(void **state)
+{
+    (void)state;
+    enum { N = 1200 };
+    static const uint64_t steps[] = {1,        9,        10,        4096,      131072,         1048576,
+                                     99999999, 10000001, 100000000, 999999999, 12345678901234, 11111111};
+    static const uint64_t from[] = {1, 5, 95, 9999990, 99999989, 12345678, 99999999999989, 18014398509481984};
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
+        for (size_t k = 0; k < sizeof from / sizeof *from; k++) {
+            char *text CLEANUP_FREE = NULL;
+            size_t len = 0, n;
+            const unsigned other = 1 + (unsigned)(i * 97 + k * 13) % (N - 1);
+            FILE *f = open_memstream(&text, &len);
+            fputs("{\"stream\":\"kopia:x\",\"entries\":[", f);
+            for (uint64_t j = 0; j < N; j++)
+                fprintf(f, "%s{\"s\":%" PRIu64 ",\"l\":7,\"o\":\"x\"}", j ? "," : "",
+                        from[k] + j * steps[i] + (j == other ? 1 : 0));
+            fputs("]}", f);
+            fclose(f);
+            struct mem m = {text, len, 0, -1};
+            struct docstream *d CLEANUP(docstream_freep) = NULL;
+            struct err e = ERR_INIT;
+            const char *elem;
+            assert_ok(docstream_new(&d, S, 1 << 20, mem_read, &m, &e), &e);
+            uint64_t at = 0, delivered = 0;
+            for (int rc; (rc = docstream_next(d, &elem, &n, &e)) != 0;) {
+                assert_int_equal(rc, 1);
+                at++;
+                delivered++;
+                for (uint64_t more = 1; more && at != other;) {
+                    const bool before = at < other;
+                    more = docstream_skip_repeats(d, from[k] + at * steps[i], steps[i], N);
+                    at += more;
+                    assert_true(!before || at <= other);
+                }
+                assert_int_equal(docstream_skip_repeats(d, from[k] + at * steps[i], steps[i], N), 0);
+            }
+            assert_int_equal(at, N);
+            assert_true(delivered < 40);
+        }
 }
 
 static void test_refused(void **state)
@@ -315,7 +360,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shapes),  cmocka_unit_test(test_refused), cmocka_unit_test(test_truncated),
         cmocka_unit_test(test_flipped), cmocka_unit_test(test_limits),  cmocka_unit_test(test_read_error),
-        cmocka_unit_test(test_cursor),  cmocka_unit_test(test_repeats),
+        cmocka_unit_test(test_cursor),  cmocka_unit_test(test_repeats), cmocka_unit_test(test_repeats_by_any_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
