@@ -13,8 +13,11 @@
 #   EMPTY_SPLITTERS="FIXED-1M DYNAMIC-4M-BUZHASH"
 #   LIMIT=5                 seconds that such a backup may take
 #   DIR=/var/tmp            4 times DATA and 16 GiB; the volumes lie in an XFS of their own there, behind a loop device
-#   KOPIA=/path/to/kopia    reads the volume KOPIA_SIZE=16 (GiB, as dense with data and changes) again, for the rate
+#   KOPIA=/path/to/kopia    a volume of KOPIA_SIZE=16 GiB, 1 GiB of it data, of which 1 MiB changes in as many places,
+#                           is read by Kopia, too: holes and all, for its rate
 #   RESULTS=FILE            JSON lines of all runs
+# Where thin-provisioning-tools are installed, thin_delta lists such changes from the metadata of a thin pool that was
+# made for it: what a list costs at least.
 # Prints a line for each case: seconds from request to end, CPU seconds of the mover, MiB read, stored and peak of the
 # mover's memory (all resident pages). What is new is stored by the incremental run, which comes first: the full read
 # finds it. Compression is zstd-fastest, since a chunk of a hole with one page in it is stored as a whole. The images of
@@ -36,8 +39,15 @@ MAKE_DATA=$BUILD/perf/make_data
 for p in "$MAKE_DATA" "$BUILD/snapferryd"; do
     [ -x "$p" ] || die "there is no $p: make bench-incremental builds it"
 done
+if [ -n "${KOPIA:-}" ]; then
+    KOPIA=$(realpath "$KOPIA")
+    [ -f "$KOPIA" ] && [ -x "$KOPIA" ] || die "KOPIA=$KOPIA is no program"
+    [[ $KOPIA_SIZE =~ ^[1-9][0-9]*$ ]] || die "KOPIA_SIZE is GiB, 1 or more"
+else
+    note "without kopia: give KOPIA=/path/to/kopia"
+fi
 room $((DATA * 4096 + 16384))
-export SNAPFERRY_NO_SYSTEMD=1 XDG_CACHE_HOME=$W/cache HOME=$W
+export SNAPFERRY_NO_SYSTEMD=1 XDG_CACHE_HOME=$W/cache HOME=$W KOPIA_CHECK_FOR_UPDATES=false
 DAEMON='' LOOP=''
 chmod 755 "$W"
 leave() {
@@ -143,12 +153,16 @@ median() {
 }
 row() { printf '%-20s %-22s %-12s %9s %9s %10s %8s %10s %6s\n' "$@" | show; }
 heading() { row splitter changed backup seconds 'CPU s' 'MiB read' 'of list' 'MiB new' 'MiB' ; }
-kind_row() { # SPLITTER CASE KIND
-    local listed
+kind_row() { # SPLITTER CASE KIND: Kopia does not say what it has read and stored
+    local listed mib='' of=-
     listed=$(median incremental listedBytes)
-    row "$1" "$2" "$3" "$(median "$3" seconds 1 2)" "$(median "$3" cpuSeconds 1 2)" "$(median "$3" readBytes 1048576)" \
-        "$([ "$listed" = 0 ] && echo - || bc -l <<<"scale=2; $(median "$3" readBytes) / $listed")" \
-        "$(median "$3" newBytes 1048576)" "$(median "$3" peakBytes 1048576)"
+    if [ "$3" != kopia ]; then
+        mib=1048576
+        [ "$listed" = 0 ] || of=$(bc -l <<<"scale=2; $(median "$3" readBytes) / $listed")
+    fi
+    row "$1" "$2" "$3" "$(median "$3" seconds 1 2)" "$(median "$3" cpuSeconds 1 2)" \
+        "$([ -z "$mib" ] && echo - || median "$3" readBytes $mib)" "$of" \
+        "$([ -z "$mib" ] && echo - || median "$3" newBytes $mib)" "$(median "$3" peakBytes 1048576)"
 }
 
 seed=100
@@ -160,13 +174,15 @@ change() {
     seed=$((seed + 1))
     "$MAKE_DATA" "$how" "$IMAGE" "$pieces" "$bytes" $seed >/dev/null
 }
-case_run() { # SPLITTER CASE
+# case_run SPLITTER CASE [BESIDE]: before ours the function BESIDE reads the same state.
+case_run() {
     local about r a
-    rm -f "$W"/{full,incremental}
+    rm -f "$W"/{full,incremental,kopia}
     about=$(jq -cn --arg s "$1" --arg c "$2" --argjson g "$SIZE" --argjson d "$DATA" \
         '{splitter: $s, case: $c, sizeGiB: $g, dataGiB: $d}')
     for ((r = 0; r < RUNS; r++)); do
         change "$2"
+        ${3:-:} "$about"
         run incremental "$about"
         a=$OBJECT
         run full "$about" --full
@@ -194,7 +210,59 @@ if [ -n "$CASES" ]; then
         kind_row "$splitter" - first
         for c in $CASES; do case_run "$splitter" "$c"; done
     done
-    cat "$W/rates" 2>/dev/null | show
+    [ ! -e "$W/rates" ] || show <"$W/rates"
+fi
+
+# thin_metadata CASE: of a pool with blocks of 64 KiB, in which device 1 has the data of the volume and device 2, its
+# snapshot, the changes of the case, too.
+thin_blocks() { # base, or HOW PIECES BYTES: a line for each block of the volume that is mapped
+    local length=$(((${3:-0} + 65535) / 65536))
+    awk -v how="$1" -v n="${2:-0}" -v l=$length -v c=$((SIZE << 14)) -v p=$((DATA * 256)) 'BEGIN {
+        for (i = 0; how == "base" && i < p; i++)
+            for (j = 0; j < 64; j++) print int(i * c / p) + j, b++, 0
+        for (b = p * 64; i < n; i++) {
+            s = how == "over" ? int(int(i * p / n) * c / p) + i * 37 % (65 - l) : int((i + 0.5) * c / n)
+            for (j = 0; j < l; j++) print s + j, b++, 1
+        } }'
+}
+thin_device() { # NUMBER
+    echo "<device dev_id='$1' mapped_blocks='$(wc -l <"$W/map")' transaction='$1' creation_time='$1' snap_time='1'>"
+    awk '{ printf "<single_mapping origin_block=\"%d\" data_block=\"%d\" time=\"%d\"/>\n", $1, $2, $3 }' "$W/map"
+    echo "</device>"
+}
+thin_metadata() {
+    local how pieces bytes
+    IFS=: read -r how pieces bytes <<<"$1"
+    {
+        echo "<superblock uuid='' time='2' transaction='3' version='2' data_block_size='128' nr_data_blocks='67108864'>"
+        thin_blocks base >"$W/map"
+        thin_device 1
+        { thin_blocks base && thin_blocks "$how" "$pieces" "$bytes"; } | sort -k1,1n -k3,3nr |
+            awk '$1 != last { print; last = $1 }' >"$W/map"
+        thin_device 2
+        echo "</superblock>"
+    } >"$W/xml"
+    truncate -s 0 "$W/meta"
+    truncate -s 512M "$W/meta"
+    thin_restore -q -i "$W/xml" -o "$W/meta" >"$W/stderr" 2>&1 || die "thin_restore: $(tail -n 3 "$W/stderr")"
+}
+if ! command -v thin_delta >/dev/null; then
+    note "without thin_delta: install thin-provisioning-tools"
+elif [ -n "$CASES" ]; then
+    for c in $CASES; do
+        [ "$c" != none ] || continue
+        thin_metadata "$c"
+        rm -f "$W/thin"
+        for ((r = 0; r < RUNS; r++)); do
+            timed '{}' 0 thin_delta --snap1 1 --snap2 2 "$W/meta" || die "thin_delta: $(tail -n 3 "$W/stderr")"
+            echo "$LAST" >>"$W/thin"
+        done
+        jq -c --arg c "$c" '{kind: "thin_delta", case: $c, seconds: .wall, cpuSeconds: (.user + .sys),
+            peakBytes: (.rssKiB * 1024)}' "$W/thin" >"$W/thin_delta"
+        echo "plain thin_delta, $c: $(median thin_delta seconds 1 2) s, $(median thin_delta cpuSeconds 1 2) s of CPU" \
+            "time, $(median thin_delta peakBytes 1048576) MiB" | show
+        [ -z "$OUT" ] || cat "$W/thin_delta" >>"$OUT"
+    done
 fi
 
 if [ "$EMPTY" -gt 0 ]; then
@@ -215,33 +283,37 @@ if [ "$EMPTY" -gt 0 ]; then
     [ -z "$missed" ] || note "nothing changed: more than $LIMIT s with:$missed"
 fi
 
-# Kopia reads all of a volume each time, holes too; ours of the same volume, in full, is beside it.
+# Kopia reads all of a volume each time, holes too; ours of the same state, incrementally and in full, are beside it.
+k() { "$KOPIA" --config-file "$W/kopia.config" --password benchmark --no-progress --log-dir "$W/log" "$@"; }
+kopia_begin() { # SPLITTER
+    rm -rf "$W/kopia-repo" "$W/cache/kopia" "$W"/kopia.config*
+    k repository create filesystem --path "$W/kopia-repo" --cache-directory "$W/cache/kopia" --object-splitter "$1" \
+        >/dev/null 2>"$W/stderr" && k policy set --global --compression zstd-fastest >/dev/null 2>"$W/stderr" &&
+        k snapshot create "$IMAGE" >/dev/null 2>"$W/stderr" || die "kopia: $(tail -n 3 "$W/stderr")"
+}
+kopia_run() { # ABOUT
+    timed "$1" 0 "$KOPIA" --config-file "$W/kopia.config" --password benchmark --no-progress --log-dir "$W/log" \
+        snapshot create "$IMAGE" || die "kopia: $(tail -n 3 "$W/stderr")"
+    LAST=$(jq -c '{splitter, case, sizeGiB, dataGiB, kind: "kopia", seconds: .wall, cpuSeconds: (.user + .sys),
+        peakBytes: (.rssKiB * 1024)}' <<<"$LAST")
+    [ -z "$OUT" ] || echo "$LAST" >>"$OUT"
+    echo "$LAST" >>"$W/kopia"
+}
 if [ -n "${KOPIA:-}" ]; then
-    echo "volume of $KOPIA_SIZE GiB, as dense: Kopia's second snapshot against our full read and incremental" | show
-    SIZE=$KOPIA_SIZE DATA=1
+    whole=$SIZE SIZE=$KOPIA_SIZE DATA=1 c=over:$KOPIA_SIZE:1048576
+    echo "volume of $SIZE GiB, sparse, with 1 GiB of data: beside Kopia's snapshot of the same state" | show
+    heading
+    rm -f "$W/rates"
     for splitter in $SPLITTERS; do
         volume "$SIZE" "$DATA"
         begin "$splitter"
-        rm -f "$W"/{first,kopia}
+        kopia_begin "$splitter"
         run first "$(jq -cn --arg s "$splitter" '{splitter: $s, case: "kopia-first"}')"
-        k() { "$KOPIA" --config-file "$W/kopia.config" --password benchmark --no-progress --log-dir "$W/log" "$@"; }
-        rm -rf "$W/kopia-repo" "$W/cache/kopia" "$W"/kopia.config*
-        k repository create filesystem --path "$W/kopia-repo" --cache-directory "$W/cache/kopia" \
-            --object-splitter "$splitter" >/dev/null 2>&1
-        k policy set --global --compression zstd-fastest >/dev/null 2>&1
-        k snapshot create "$W/fs/volume.img" >/dev/null 2>"$W/stderr" || die "kopia: $(tail -n 3 "$W/stderr")"
-        for ((r = 0; r < RUNS; r++)); do
-            change "over:$KOPIA_SIZE:1048576"
-            drop_caches
-            timed '{}' 0 "$KOPIA" --config-file "$W/kopia.config" --password benchmark --no-progress \
-                --log-dir "$W/log" snapshot create "$IMAGE" || die "kopia: $(tail -n 3 "$W/stderr")"
-            jq -c '{kind: "kopia", seconds: .wall, cpuSeconds: (.user + .sys), peakBytes: (.rssKiB * 1024)}' \
-                <<<"$LAST" >>"$W/kopia"
-            [ -z "$OUT" ] || tail -n 1 "$W/kopia" | jq -c --arg s "$splitter" '. + {splitter: $s}' >>"$OUT"
-        done
-        # Both of ours read the same last change.
-        change "over:$KOPIA_SIZE:1048576"
-        RUNS=1 case_run "$splitter" none
-        kind_row "$splitter" "over:$KOPIA_SIZE:1048576" kopia
+        case_run "$splitter" "$c" kopia_run
+        kind_row "$splitter" "$c" kopia
+        jq -s -r --arg s "$splitter" --argjson g "$SIZE" --argjson w "$whole" 'map($g * 1024 / .seconds) | sort |
+            .[length / 2 | floor] | "\($s): Kopia reads at \(round) MiB/s, \($w) GiB in \($w * 1024 / . | round) s"' \
+            "$W/kopia" >>"$W/rates"
     done
+    show <"$W/rates"
 fi
