@@ -482,10 +482,17 @@ struct target_named {
 const struct class_desc *class_of_target(const struct cfg *c, const struct target_named *t);
 /* Whether what was stored by `of` cannot be restored to it as it is named: ERR_USAGE. */
 int target_refused(const struct cfg *c, const struct target_named *t, const struct operation *of, struct err *e);
+/* Whether what is there forbids it: ERR_TARGET. */
+int target_found_refused(const struct request_args *req, const struct target_found *found, struct err *e);
 /* What a restore reads (restore-source.c). A native snapshot is cloned as a whole: what is compared with something, or
  * is a part, is done with the repository's contents, by their hashes. Returns the option that asks for that, or NULL.
  */
 const char *restore_only_of_repository(const struct request_args *req);
+/* Whether the request contradicts itself: ERR_USAGE. `named`: its target is a path, or something that a driver knows.
+ */
+int restore_refused(const struct request_args *req, bool named, struct err *e);
+/* Whether a native snapshot may be what a restore reads, as far as its record tells: then the storage is asked. */
+bool restore_native_recorded(const struct native_row *n);
 struct native_offer {
     bool usable;
     const char *why; /* it is not; never NULL */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* restore-source.c - whether a restore takes the native snapshot or the repository's (RS-22, RS-26) */
+/* restore-source.c - what may be asked of a restore, and whether it takes the native snapshot or the repository's
+ * (RS-22, RS-26) */
 #include "daemon/decide/decide.h"
 
 #include <errno.h>
@@ -8,6 +9,31 @@
 const char *restore_only_of_repository(const struct request_args *req)
 {
     return req->verify ? "--verify" : req->differential ? "--differential" : request_is_ranged(req) ? "a range" : NULL;
+}
+
+int restore_refused(const struct request_args *req, bool named, struct err *e)
+{
+    const char *only = restore_only_of_repository(req);
+    if (!named && (req->target[0] || !req->class_map))
+        return err_set(
+            e, ERR_USAGE, 0,
+            "the restore target \"%s\" must be an absolute path, the address of an NBD export, or POOL/IMAGE",
+            req->target);
+    if (req->length == 0)
+        return err_set(e, ERR_USAGE, EINVAL, "the length of a range is at least one byte");
+    if (req->only_new && (req->differential || request_is_ranged(req)))
+        return err_set(e, ERR_USAGE, EINVAL, "--new has nothing that --differential or a range could leave as it is");
+    if (req->from == FROM_NATIVE && only)
+        return err_set(e, ERR_USAGE, EINVAL,
+                       "%s is done with the repository's contents: --from native is not possible with it", only);
+    return 0;
+}
+
+bool restore_native_recorded(const struct native_row *n)
+{
+    /* A raw device has no snapshot: what it holds now is not the backup. */
+    return n->state != NATIVE_REMOVING && n->state != NATIVE_CREATING && !is_none(n->native) &&
+           !driver_is_raw(n->driver);
 }
 
 static bool in_repository(const struct operation *of)

@@ -52,3 +52,16 @@ int target_refused(const struct cfg *c, const struct target_named *t, const stru
                        of->volume->name);
     return 0;
 }
+
+int target_found_refused(const struct request_args *req, const struct target_found *found, struct err *e)
+{
+    const bool keeps = req->differential || request_is_ranged(req);
+    if (!found->exists)
+        return 0;
+    if (req->only_new)
+        return err_plain(e, ERR_TARGET, EEXIST, "%s exists, and --new was asked for", req->target);
+    if (found->block || req->overwrite || keeps) /* a driver refuses a device that is in use */
+        return 0;
+    err_plain(e, ERR_TARGET, EEXIST, "%s exists", req->target);
+    return err_hint(e, "--overwrite replaces it when the restore is complete, another name leaves it alone");
+}

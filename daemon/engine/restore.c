@@ -292,10 +292,7 @@ static void look_at_native(struct restore *r)
     struct engine *g = r->engine;
     const char *alias = r->op.native;
     struct err e = ERR_INIT;
-    r->has_native = alias[0] && native_row_read(&g->d, alias, &r->native) == 0 && r->native.state != NATIVE_REMOVING &&
-                    r->native.state != NATIVE_CREATING && !is_none(r->native.native);
-    if (r->has_native && driver_is_raw(r->native.driver))
-        r->has_native = false; /* a raw device has no snapshot: what it holds now is not the backup */
+    r->has_native = alias[0] && native_row_read(&g->d, alias, &r->native) == 0 && restore_native_recorded(&r->native);
     if (!r->has_native || r->req.from == FROM_REPOSITORY || restore_only_of_repository(&r->req)) {
         choose(r, false, "no native snapshot of this backup is retained");
         return;
@@ -332,14 +329,7 @@ static void target_seen(struct step_result *s, void *arg)
     struct restore *r = arg;
     struct err e = s->err;
     const struct target_found found = target_found_of(s->out);
-    if (!e.cls && r->req.only_new && found.exists)
-        err_plain(&e, ERR_TARGET, EEXIST, "%s exists, and --new was asked for", r->req.target);
-    if (!e.cls && found.exists && !found.block && !r->req.overwrite && !r->req.differential &&
-        !request_is_ranged(&r->req)) {
-        err_plain(&e, ERR_TARGET, EEXIST, "%s exists", r->req.target);
-        err_hint(&e, "--overwrite replaces it when the restore is complete, another name leaves it alone");
-    }
-    if (e.cls) {
+    if (e.cls || target_found_refused(&r->req, &found, &e) < 0) {
         restore_end(r, &e);
         return;
     }
@@ -387,22 +377,9 @@ void engine_submit_restore(struct engine *g, const struct request_args *req, eng
         err_nomem(&e);
     else if (g->stopping)
         err_set(&e, ERR_BUSY, 0, "the daemon is stopping and takes no new work");
-    else if (!target[0] && req->class_map && find_source(r, &e) == 0)
+    else if (restore_refused(&r->req, target[0] == '/' || driver_target_is_remote(target), &e) == 0 &&
+             find_source(r, &e) == 0 && !target[0])
         map_target(r, &e);
-    else if (!e.cls && target[0] != '/' && !driver_target_is_remote(target))
-        err_set(&e, ERR_USAGE, 0,
-                "the restore target \"%s\" must be an absolute path, the address of an NBD export, or POOL/IMAGE",
-                target);
-    else if (!e.cls && req->length == 0)
-        err_set(&e, ERR_USAGE, EINVAL, "the length of a range is at least one byte");
-    else if (!e.cls && r->req.only_new && (r->req.differential || request_is_ranged(&r->req)))
-        err_set(&e, ERR_USAGE, EINVAL, "--new has nothing that --differential or a range could leave as it is");
-    else if (!e.cls && req->from == FROM_NATIVE && restore_only_of_repository(&r->req))
-        err_set(&e, ERR_USAGE, EINVAL,
-                "%s is done with the repository's contents: --from native is not possible with it",
-                restore_only_of_repository(&r->req));
-    else if (!e.cls)
-        find_source(r, &e);
     CLEANUP_JSON json_t *in = json_pack("{s:s}", "path", r->req.target);
     if (!e.cls && step_start(g->steps, "look at the target", step_look_target, in, 60, target_seen, r, NULL, &e) == 0)
         return;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* test_restore_source.c - what a restore reads, for all that may be asked and be there (RS-22, RS-26) */
+/* test_restore_source.c - what a restore reads and refuses, for all that may be asked and be there (RS-22, RS-26,
+ * CF-51)
+ */
 #include "tests/unit/test.h"
 
 #include "daemon/decide/decide.h"
@@ -72,8 +74,107 @@ static void what_is_read(void **state)
         ask(&all[i]);
 }
 
+/* ---- what is asked, what is there ---- */
+
+static void req_of(struct request_args *req, const char *json)
+{
+    struct err e = ERR_INIT;
+    CLEANUP_JSON json_t *doc = json_loads(json, 0, NULL);
+    assert_non_null(doc);
+    assert_int_equal(request_args_load(req, doc, &e), 0);
+}
+
+static void requests_that_contradict_themselves(void **state)
+{
+    static const struct {
+        const char *json;
+        bool named;
+        const char *refused; /* NULL: it is not */
+    } all[] = {
+        {"{\"target\":\"/srv/out\"}", true, NULL},
+        {"{\"target\":\"out\"}", false, "\"out\" must be an absolute path"},
+        {"{}", false, "\"\" must be an absolute path"},
+        {"{\"class_map\":{\"a\":\"b\"}}", false, NULL},
+        {"{\"class_map\":{\"a\":\"b\"},\"target\":\"out\"}", false, "must be an absolute path"},
+        {"{\"target\":\"/o\",\"length\":0}", true, "at least one byte"},
+        {"{\"target\":\"/o\",\"length\":1}", true, NULL},
+        {"{\"class_map\":{\"a\":\"b\"},\"length\":0}", false, "at least one byte"},
+        {"{\"target\":\"/o\",\"new\":true}", true, NULL},
+        {"{\"target\":\"/o\",\"new\":true,\"differential\":true}", true, "--new has nothing"},
+        {"{\"target\":\"/o\",\"new\":true,\"offset\":4096}", true, "--new has nothing"},
+        {"{\"target\":\"/o\",\"from\":\"native\"}", true, NULL},
+        {"{\"target\":\"/o\",\"from\":\"native\",\"verify\":true}", true, "--verify is done with the repository's"},
+        {"{\"target\":\"/o\",\"from\":\"native\",\"differential\":true}", true, "--differential is done with"},
+        {"{\"target\":\"/o\",\"from\":\"native\",\"length\":5}", true, "a range is done with"},
+        {"{\"target\":\"/o\",\"from\":\"repository\",\"length\":5}", true, NULL},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        CLEANUP(request_args_clear) struct request_args req;
+        struct err e = ERR_INIT;
+        req_of(&req, all[i].json);
+        const int rc = restore_refused(&req, all[i].named, &e);
+        if ((rc < 0) != (all[i].refused != NULL) || (e.cls != ERR_NONE) != (rc < 0) ||
+            (rc < 0 && (e.cls != ERR_USAGE || !strstr(e.msg, all[i].refused))))
+            fail_msg("%s: %d, \"%s\"", all[i].json, rc, e.msg);
+    }
+}
+
+static void targets_that_exist(void **state)
+{
+    static const struct {
+        const char *json;
+        bool exists, block;
+        const char *refused;
+    } all[] = {
+        {"{}", false, false, NULL},
+        {"{\"new\":true}", false, false, NULL},
+        {"{}", true, false, "/o exists"},
+        {"{}", true, true, NULL}, /* the driver looks whether it holds something */
+        {"{\"overwrite\":true}", true, false, NULL},
+        {"{\"differential\":true}", true, false, NULL},
+        {"{\"offset\":0}", true, false, NULL},
+        {"{\"new\":true}", true, false, "--new was asked for"},
+        {"{\"new\":true}", true, true, "--new was asked for"},
+        {"{\"new\":true,\"overwrite\":true}", true, false, "--new was asked for"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        CLEANUP(request_args_clear) struct request_args req;
+        const struct target_found found = {all[i].exists, all[i].block};
+        struct err e = ERR_INIT;
+        req_of(&req, all[i].json);
+        str_set(&req.target, "/o");
+        const int rc = target_found_refused(&req, &found, &e);
+        if ((rc < 0) != (all[i].refused != NULL) || (rc < 0 && (e.cls != ERR_TARGET || !strstr(e.msg, all[i].refused))))
+            fail_msg("%s, exists %d, block %d: %d, \"%s\"", all[i].json, all[i].exists, all[i].block, rc, e.msg);
+    }
+}
+
+static void natives_that_are_recorded(void **state)
+{
+    (void)state;
+    for (int s = 0; s < NATIVE_STATES; s++)
+        for (unsigned k = 0; k < 4; k++) {
+            CLEANUP(native_row_clear) struct native_row n;
+            native_row_init(&n);
+            n.state = (enum native_state)s;
+            str_set(&n.driver, k & 1 ? "device" : "reflink");
+            CLEANUP_JSON json_t *doc = json_pack("{s:s}", "alias", "a1");
+            if (k & 2)
+                native_desc_take(&n.native, native_desc_from_json(doc));
+            const bool there = s != NATIVE_CREATING && s != NATIVE_REMOVING;
+            assert_int_equal(restore_native_recorded(&n), there && k == 2);
+        }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_read)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_read),
+        cmocka_unit_test(requests_that_contradict_themselves),
+        cmocka_unit_test(targets_that_exist),
+        cmocka_unit_test(natives_that_are_recorded),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
