@@ -109,7 +109,8 @@ static void look_elsewhere(const struct options *o, const struct daemon *d, stru
         return;
     err_set(e, ERR_NO_DAEMON, sys, "a daemon is running (process %ld), but cannot be reached at %s", (long)pid,
             d->path);
-    err_hint(e, "name its runtime directory with --runtime-dir");
+    err_hint(e, "if its runtime directory was removed: `systemctl restart snapferryd` (what runs continues); if it has "
+                "another one: --runtime-dir");
 }
 
 int daemon_open(struct daemon **ret, const struct options *o, struct err *e)

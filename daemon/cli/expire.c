@@ -111,13 +111,19 @@ static int add_verdict(const struct expire_verdict *v, void *arg)
     return json_array_append_new(x->current, verdict_json(v)) < 0 ? -ENOMEM : 0;
 }
 
-static void print_summary(const struct options *o, const struct expire_result *r, const struct blob_leftovers *left)
+static void print_summary(const struct options *o, const char *node, const struct expire_result *r,
+                          const struct blob_leftovers *left)
 {
     if (o->json || o->quiet)
         return;
     print_leftovers(left->files, left->bytes, o->dry_run);
     if (!r->sources) {
-        printf("No snapshots.\n");
+        if (*node)
+            printf(
+                "No snapshots of node %s; --node-name names another one, --all takes those of all nodes and clients.\n",
+                text_name(node));
+        else
+            puts("No snapshots.");
         return;
     }
     printf("%s%lu of %lu snapshot%s of %u source%s %s.\n", r->expired || o->explain ? "\n" : "",
@@ -160,7 +166,7 @@ int cli_snapshot_expire(const struct options *o, struct err *e)
         return rc;
     if (given && o->all)
         return err_set(e, ERR_USAGE, 0, "a source and --all are mutually exclusive");
-    char node[256];
+    char node[256] = "";
     rc = given || o->all ? 0 : cli_node_name(o, node, e);
     if (rc < 0)
         return rc;
@@ -196,7 +202,7 @@ int cli_snapshot_expire(const struct options *o, struct err *e)
                              (json_int_t)res.kept, "expired", (json_int_t)res.expired, "unreadable",
                              (int)res.unreadable, "leftovers", (json_int_t)left.files, "leftoverBytes",
                              (json_int_t)left.bytes));
-    print_summary(o, &res, &left);
+    print_summary(o, node, &res, &left);
     if (res.unreadable)
         return err_set(e, ERR_DAMAGE, EBADMSG, "%u snapshot manifest%s cannot be read; %s not changed", res.unreadable,
                        res.unreadable == 1 ? "" : "s", res.unreadable == 1 ? "it was" : "they were");

@@ -465,6 +465,13 @@ static void keeps_text(const json_t *policy, char *out, size_t cap)
                                   (long long)jint(policy, kinds[i]));
 }
 
+/* What keep-* counts, whether it is asked or done. */
+static void print_which_policies(void)
+{
+    puts("By the policies in the repository: a keep-* that was changed in the configuration is put there by the\n"
+         "next backup of its volume, which then deletes what that does not keep.");
+}
+
 /* The decision of retention on each snapshot. */
 static void print_verdicts(const struct options *o, const json_t *ended)
 {
@@ -491,9 +498,7 @@ static void print_verdicts(const struct options *o, const json_t *ended)
     const long long all = jint(answer, "expired") + jint(answer, "kept");
     printf("%s%lld of %lld snapshot%s %s\n", *last ? "\n" : "", (long long)jint(answer, "expired"), all,
            plural((uint64_t)all), o->dry_run ? "would be deleted; nothing was changed" : "deleted");
-    if (o->dry_run)
-        puts("By the policies in the repository: a keep-* that was changed in the configuration is put there by the\n"
-             "next backup of its volume, which then deletes what that does not keep.");
+    print_which_policies();
 }
 
 /* A dry run first, for the counts. */
@@ -529,8 +534,12 @@ int ask_expire(const struct options *o, struct err *e)
         return -ECANCELED;
     add_flag(args, "dry_run", o->dry_run);
     add_flag(args, "explain", o->explain);
-    if (!o->dry_run && !o->explain)
-        return start_operation(o, "expire", json_incref(args), "Expiry", e);
+    if (!o->dry_run && !o->explain) {
+        int ended_rc = start_operation(o, "expire", json_incref(args), "Expiry", e);
+        if (ended_rc >= 0 && !o->json && !o->quiet)
+            print_which_policies();
+        return ended_rc;
+    }
     /* Reasons are printed when it has ended. */
     int rc = daemon_ask(o, "expire", json_incref(args), &answer, e);
     if (rc >= 0)

@@ -242,7 +242,10 @@ static void queued(struct decide *d, struct operation *op)
     /* Somebody may wait for the answer: a repository that stays away is an answer as well. */
     if (decide_now(d) - op->created_ns > 60 * NS_PER_S) {
         struct err e = ERR_INIT;
-        err_set(&e, ERR_NO_REPO, 0, "%s", down);
+        const struct repo_health *h = repository_health(d, op->policy->repository);
+        err_set(&e, h && h->cls != ERR_NONE ? h->cls : ERR_NO_REPO, 0, "%s", down);
+        if (h && h->hint[0])
+            err_hint(&e, "%s", h->hint);
         operation_attempt_failed(d, op, "repository", &e, false);
     }
 }

@@ -63,6 +63,7 @@ struct repo_health {
     int64_t seen_ns;                /* when that state was seen last: of a bucket, when it was opened last */
     int64_t free_bytes, size_bytes; /* of its file system; -1: not known */
     char why[512], hint[512];
+    enum err_class cls; /* of why */
     /* admin operations that ask it whether snapshots can be read: one that runs, and one that waits and takes in what
      * is asked meanwhile; "": none */
     char checking_id[BOARD_ID_MAX], next_check_id[BOARD_ID_MAX];

@@ -168,7 +168,7 @@ void repositories_clock_set(struct engine *g, int64_t by_ns)
 }
 
 /* `why` NULL: it can be used. */
-static void set_state(struct repository_look *l, const char *why, const char *hint)
+static void set_state(struct repository_look *l, const char *why, const char *hint, enum err_class cls)
 {
     struct repo_health *h = l->health;
     struct engine *g = l->engine;
@@ -183,6 +183,7 @@ static void set_state(struct repository_look *l, const char *why, const char *hi
     h->up = up;
     snprintf(h->why, sizeof h->why, "%s", why ? why : "");
     snprintf(h->hint, sizeof h->hint, "%s", why ? hint : "");
+    h->cls = why ? cls : ERR_NONE;
     if (changed)
         engine_look_at_all(g);
     queue_mark_down(&g->d);
@@ -191,7 +192,7 @@ static void set_state(struct repository_look *l, const char *why, const char *hi
 
 static void set_verdict(struct repository_look *l)
 {
-    set_state(l, l->refused.cls ? l->refused.msg : NULL, l->refused.hint);
+    set_state(l, l->refused.cls ? l->refused.msg : NULL, l->refused.hint, l->refused.cls);
 }
 
 /* Who has asked how they are may wait for it (status-asked.c). */
@@ -248,7 +249,7 @@ static void no_verdict(struct repository_look *l, const struct err *e)
         l->opened_ns = boot_ns();
         set_verdict(l);
     } else if (!l->health->known) {
-        set_state(l, NULL, NULL);
+        set_state(l, NULL, NULL, ERR_NONE);
     }
 }
 
@@ -362,7 +363,7 @@ static void repository_seen(struct step_result *s, void *arg)
         else if (s->err.cls == ERR_NO_REPO)
             err_hint(&s->err, "mount its file system, or bring it back");
         h->seen_ns = now_ns();
-        set_state(l, why, s->err.hint);
+        set_state(l, why, s->err.hint, s->err.cls);
     } else if (r && (strcmp(l->stamp, l->opened) != 0 || boot_ns() - l->opened_ns > period_s * NS_PER_S)) {
         open_repository(l, r);
     } else {

@@ -447,6 +447,8 @@ static void list_ended(const json_t *state, bool terminal, void *arg)
     engine_unwait(s->engine, s);
     if (operation_get(s->engine->records, s->operation, &op, &e) == 0 && op.state != OP_COMPLETED)
         err_set(&e, (enum err_class)op.error.code, 0, "%s", op.error.message);
+    if (e.cls && op.error.hint[0])
+        err_hint(&e, "%s", op.error.hint);
     if (e.cls) {
         scan_finish(s, &e);
         return;

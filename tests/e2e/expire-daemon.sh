@@ -36,6 +36,9 @@ ask reload --wait --quiet
 out=$(ask snapshot expire --dry-run --explain)
 check "a number that was changed counts from the next backup on" grep -q 'keeps: latest 2' <<<"$out"
 check "which is told" grep -q 'changed in the configuration is put there by the' <<<"$out"
+expect "also when it is done" 0 'changed in the configuration is put there by the' -- ask snapshot expire --wait
+expect "and begun" 0 'changed in the configuration is put there by the' -- ask snapshot expire
+check "they end" until_true 15 settled
 config_class images "$WORK/pool" "keep-latest = 2" "keep-hourly = 0" "keep-daily = 0" "keep-weekly = 0" \
     "keep-monthly = 0" "keep-annual = 0"
 ask reload --wait --quiet

@@ -55,6 +55,8 @@ expect "again: nothing to do" 0 '^0 of 3 snapshots of 1 source deleted' -- sf "$
 expect "of all nodes" 0 '2 of 6 snapshots of 2 sources deleted' -- sf "$R" snapshot expire --all
 same "there too" "$(count $other)" 1
 expect "one source" 0 'of 1 source' -- sf "$R" snapshot expire --as $other
+expect "a node without any is named" 0 "No snapshots of node other; .*--all takes those of all" -- \
+    sf "$R" snapshot expire --node-name other
 expect "a source that is not there" 0 'No snapshots' -- sf "$R" snapshot expire --as snapferry@n:/none
 
 # Files of killed writers, as own and stock clients name them: removed after 24 h of the clock of the storage, unless a

@@ -133,5 +133,19 @@ restored_same "from which a volume comes back" "$(sql "SELECT parent FROM native
     "$WORK/xfs/v.img" "$WORK/xfs/v.img" native
 same "and new ones work" "$(ask backup "$WORK/xfs/v.img" --wait --json 2>/dev/null | result state)" Completed
 clean "nothing is left behind" 10 "$WORK/xfs" "$WORK/btrfs"
+
+# Somebody removes the runtime directory: movers cannot reach the daemon, nor can anybody else.
+config_add job "[job \"often\"]
+volumes = $WORK/xfs/v.img
+on-calendar = *:*:0/2"
+rm -rf "$RUN"
+expect "the runtime directory is removed: what to do is said" 23 'removed: .systemctl restart snapferryd.' -- ask reload
+kill -HUP $DPID
+check "why a mover does not start is said" until_true 20 grep -q 'its last words: .*cannot reach the daemon at' "$LOG"
+rm "$CONF/conf.d/job.ini"
+stops "the daemon ends"
+mkdir "$RUN"
+starts "and is there again"
+same "with backups that work" "$(ask backup "$WORK/xfs/v.img" --wait --json 2>/dev/null | result state)" Completed
 explain_failure
 finish

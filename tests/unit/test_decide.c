@@ -146,21 +146,40 @@ static void cmd_wait(void)
     out_line("it is @%llds", (long long)((m.now - EPOCH_NS) / NS_PER_S));
 }
 
+static enum err_class class_named(const char *name)
+{
+    for (int i = ERR_GENERIC; i <= ERR_INTERRUPTED; i++)
+        if (!strcmp(err_class_name((enum err_class)i), name))
+            return (enum err_class)i;
+    wrong("%s is no class of errors", name);
+}
+
+/* why="..." class=no-space errno=1 hint="..." */
+static void error_of_command(struct err *e)
+{
+    const char *why = option("why"), *cls = option("class"), *sys = option("errno"), *hint = option("hint");
+    *e = (struct err)ERR_INIT;
+    e->cls = cls ? class_named(cls) : ERR_GENERIC;
+    e->sys = sys ? atoi(sys) : 0;
+    snprintf(e->msg, sizeof e->msg, "%s", why ? why : "it does not work");
+    snprintf(e->hint, sizeof e->hint, "%s", hint ? hint : "");
+}
+
 static void cmd_repository(void)
 {
     struct repo_health *h = repository_health(&m.d, word(1));
-    const char *why = option("why"), *room = option("free"), *size = option("size");
+    const char *why = option("why"), *room = option("free"), *size = option("size"), *cls = option("class");
     h->free_bytes = room ? atoll(room) : -1;
     h->size_bytes = size ? atoll(size) : -1;
     h->known = !has_word("unknown");
     h->up = has_word("up");
     snprintf(h->why, sizeof h->why, "%s", why ? why : "");
+    snprintf(h->hint, sizeof h->hint, "%s", option("hint") ? option("hint") : "");
+    h->cls = cls ? class_named(cls) : ERR_NONE;
     if (!strcmp(word(1), "main"))
         m.repo_up = h->up;
     queue_mark_down(&m.d);
 }
-
-static void error_of_command(struct err *e);
 
 /* commit-fails [blame] [why=...] [errno=N]: the next one; "blame": for what the one unit of its turn has changed */
 static void cmd_commit(void)
@@ -567,25 +586,6 @@ static void patch_all(json_t **doc)
     for (unsigned i = 2; i < cmd.n; i++)
         if (cmd.word[i][0] != '{' && strchr(cmd.word[i], '='))
             patch(*doc, cmd.word[i]);
-}
-
-static enum err_class class_named(const char *name)
-{
-    for (int i = ERR_GENERIC; i <= ERR_INTERRUPTED; i++)
-        if (!strcmp(err_class_name((enum err_class)i), name))
-            return (enum err_class)i;
-    wrong("%s is no class of errors", name);
-}
-
-/* why="..." class=no-space errno=1 hint="..." */
-static void error_of_command(struct err *e)
-{
-    const char *why = option("why"), *cls = option("class"), *sys = option("errno"), *hint = option("hint");
-    *e = (struct err)ERR_INIT;
-    e->cls = cls ? class_named(cls) : ERR_GENERIC;
-    e->sys = sys ? atoi(sys) : 0;
-    snprintf(e->msg, sizeof e->msg, "%s", why ? why : "it does not work");
-    snprintf(e->hint, sizeof e->hint, "%s", hint ? hint : "");
 }
 
 static unsigned work_index(const char *id)

@@ -336,10 +336,15 @@ static int result_leave(struct agent *a, enum result_code code, int64_t began_ns
 {
     struct err we = ERR_INIT;
     result_describe(a, code, began_ns, e);
+    const char *lost = a->result_fd < 0                                 ? "no result file"
+                       : result_write(a->result_fd, a->result, &we) < 0 ? we.msg
+                                                                        : NULL;
+    /* The last line is all that is known of a mover without a result. */
     if (code != RESULT_OK)
-        log_line(LOG_LVL_ERROR, "%s: %s", result_code_name(code), e->msg);
-    if (a->result_fd < 0 || result_write(a->result_fd, a->result, &we) < 0)
-        log_line(LOG_LVL_ERROR, "no result written: %s", a->result_fd < 0 ? "no result file" : we.msg);
+        log_line(LOG_LVL_ERROR, "%s: %s%s%s", result_code_name(code), e->msg, lost ? "; no result written: " : "",
+                 lost ? lost : "");
+    else if (lost)
+        log_line(LOG_LVL_ERROR, "no result written: %s", lost);
     return code;
 }
 
