@@ -321,7 +321,8 @@ static void put_storage(const struct answer_facts *f, const struct cfg_repositor
         jset_bool(o, "unscanned", true);
     if (!s->up) {
         jset_str(o, "why", s->why);
-        snprintf(hint, sizeof hint, "%s%sbackups into it wait until it is back", s->hint, s->hint[0] ? "; " : "");
+        snprintf(hint, sizeof hint, "%s%sbackups into the repository wait until it can be used", s->hint,
+                 s->hint[0] ? "; " : "");
         add_problem(problems, "error", hint, "repository \"%s\": %s", s->name, s->why);
     }
     if (s->up && s->size_bytes > 0) {

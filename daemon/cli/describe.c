@@ -377,7 +377,7 @@ static void describe_native(const json_t *n)
     if (jbool(d, "moved"))
         print_line("Data", "in snapshot %.16s of the repository", jstr(d, "snapshot"));
     else
-        print_line("Data", "not in a repository: this is the only copy");
+        print_line("Data", "not known to be complete in a repository");
     print_member("Kept as", n, "reasons");
     print_member("", n, "why");
     if (jbool(n, "hold"))

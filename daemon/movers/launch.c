@@ -105,13 +105,14 @@ static int cache_dir_of_user(struct mover_launch *l, const char *dir, struct err
     if (asprintf(&path, "%s/%s", dir, l->user) < 0)
         return err_nomem(e);
     l->cache_dir = path;
-    mkdir(path, 0700);
+    const int made = mkdir(path, 0700) < 0 && errno != EEXIST ? errno : 0;
     CLEANUP_CLOSE int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     struct stat st;
     if (fd >= 0 && fstat(fd, &st) == 0 && (st.st_uid == l->as.uid || fchown(fd, l->as.uid, l->as.gid) == 0))
         return 0;
-    err_set(e, ERR_GENERIC, errno, "cannot create the movers' cache directory %s", path);
-    return err_hint(e, "its parent, cache-dir in [daemon], must be a directory owned by root with free space");
+    err_set(e, ERR_GENERIC, made ? made : errno, "cannot create the movers' cache directory %s", path);
+    return err_hint(e,
+                    "its parent, cache-dir in [daemon], must be a writable directory owned by root, with free space");
 }
 
 int launch_new(struct mover_launch **ret, const struct mover_spec *s, struct err *e)

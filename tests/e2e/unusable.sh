@@ -35,6 +35,19 @@ fine "the right one: all is well without a reload"
 check "and the metric" until_true 10 eval '[ "$(metric "$UP")" = 1 ]'
 same "no backup was needed to find out" "$(askj backups --all | jq '.backups | length')" 0
 
+# ---- the directory of the caches is read-only: what is wrong is said, not what came of it ----
+if [ "$MOVER_USER" = root ]; then
+    stops "the daemon ends"
+    rm -rf "$CACHE"; mkdir "$CACHE" "$WORK/read-only"
+    mount --bind "$WORK/read-only" "$CACHE" && at_exit "umount -l '$CACHE'"
+    mount -o remount,bind,ro "$CACHE"
+    starts "with a read-only directory of caches"
+    becomes "no cache" "^error repository \"main\": cannot create .*$CACHE/root: Read-only file system" "$UP" 0
+    check "with what to do" grep -q 'cache-dir in .daemon., must be a writable directory' <<<"$(hints)"
+    umount "$CACHE"
+    fine "writable again: all is well"
+fi
+
 # ---- another repository at the same place (CF-31) ----
 B=$(submit "$WORK/xfs/a.img")
 same "a backup" "$(wait_state "$B" Completed 60)" Completed

@@ -450,17 +450,17 @@ json_t *engine_status(struct engine *g)
     snprintf(text, 64, "the repository \"main\" cannot be reached");
     if (g->big)
         memset(text, 'x', g->big), text[g->big] = '\0';
-    json_t *s = json_pack("{s:{s:s,s:i,s:s,s:I,s:b,s:b},s:{s:b,s:s,s:I},s:[{s:s,s:s,s:b,s:s}],s:{s:i,s:i,s:i,s:i},s:o,"
-                          "s:o,s:o,s:[],s:{s:i,s:s},"
-                          "s:[{s:s,s:s,s:s}]}",
-                          "daemon", "version", "0.1.0", "pid", 1, "node", "nas1", "started_ns",
-                          standin_now() - 100000000000, "degraded", 0, "maintenance", 0, "config", "ok", 1, "hash",
-                          "abc", "loaded_ns", standin_now() - 100000000000, "repositories", "name", "main", "path",
-                          "/srv/backup", "up", 0, "why", "No such device", "slots", "total", 2, "used", 2,
-                          "restore_reserved", 1, "queued", (int)json_array_size(queue), "running", running, "queue",
-                          queue, "volumes", standin_volumes(g), "jobs", "natives", "count", 3, "text",
-                          "3 retained; next to go: 0b5e of vg0/db1 (older than 3 newer ones)", "problems", "severity",
-                          "error", "text", text, "hint", "mount it; backups into it wait until it is back");
+    json_t *s = json_pack(
+        "{s:{s:s,s:i,s:s,s:I,s:b,s:b},s:{s:b,s:s,s:I},s:[{s:s,s:s,s:b,s:s}],s:{s:i,s:i,s:i,s:i},s:o,"
+        "s:o,s:o,s:[],s:{s:i,s:s},"
+        "s:[{s:s,s:s,s:s}]}",
+        "daemon", "version", "0.1.0", "pid", 1, "node", "nas1", "started_ns", standin_now() - 100000000000, "degraded",
+        0, "maintenance", 0, "config", "ok", 1, "hash", "abc", "loaded_ns", standin_now() - 100000000000,
+        "repositories", "name", "main", "path", "/srv/backup", "up", 0, "why", "No such device", "slots", "total", 2,
+        "used", 2, "restore_reserved", 1, "queued", (int)json_array_size(queue), "running", running, "queue", queue,
+        "volumes", standin_volumes(g), "jobs", "natives", "count", 3, "text",
+        "3 retained; next to go: 0b5e of vg0/db1 (older than 3 newer ones)", "problems", "severity", "error", "text",
+        text, "hint", "mount it; backups into the repository wait until it can be used");
     free(text);
     return s;
 }

@@ -113,7 +113,7 @@ def status($what):
         | .jobs = [job, job + {job: "hourly", paused: true, last_result: {state: "PartiallyFailed", ended_ns: ago(2000)}}, (job + {job: "weekly", next: 0, idle_because: "it is not for this node"} | del(.last_result)),
             job + {job: "monthly", failed: {message: "no volume of it exists", hint: "", at_ns: ago(3000)}}]
         | .problems = [{severity: "error", text: "records cannot be written: No space left on device", hint: "make room in /var/lib/snapferry; nothing new starts until then"},
-            {severity: "error", text: "repository \"main\" cannot be reached: /srv/backup is not mounted", hint: "mount it; backups into it wait until it is back"},
+            {severity: "error", text: "repository \"main\" cannot be reached: /srv/backup is not mounted", hint: "mount it; backups into the repository wait until it can be used"},
             {severity: "warning", text: "maintenance mode: slots = 0, nothing is started", hint: "set slots in [daemon] to let work go on"},
             (unread("vg0/db7") | problem_of)]
     elif $what == "names" then quiet | .volumes = [hard_names[] | fine(.; 36000)]
