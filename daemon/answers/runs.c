@@ -94,6 +94,8 @@ static json_t *operation_document(const struct operation *op)
         json_object_set(o, "progress", op->progress);
     if (op->state == OP_SKIPPED)
         put_text(o, "why", op->skip_reason);
+    else if (op->state == OP_COMPLETED)
+        put_text(o, "why", op->degraded_why);
     else if (!op_state_terminal(op->state))
         put_text(o, "why", op->cleanup_error[0] ? op->cleanup_error : op->waiting);
     put_text(o, "config_kept", op->config_kept);

@@ -406,7 +406,7 @@ static void print_volume(const struct options *o, const json_t *s, const json_t 
         const char *target = jstr(s, "target");
         snprintf(line, sizeof line, "%.1200s%s%.1200s", name_of(op), *target ? " to " : "", target);
         result_print(op, line, 2, o->verbose);
-    } else if (printed_by_volume(s) || strcmp(state, "Failed") != 0) {
+    } else if (printed_by_volume(s) || strcmp(state, "Failed") != 0 || strcmp(jstr(s, "state"), "Failed") != 0) {
         snprintf(line, sizeof line, "%.900s %.64s%s%.1200s", name_of(op), state, *why ? ": " : "", why);
         fputs("  ", stdout);
         print_paragraph(stdout, line, 2, 4);
@@ -420,9 +420,17 @@ static void print_ended(const struct options *o, const json_t *s)
     const char *took = doc_took(s);
     printf("%s %s%s%s", text_name(jstr(s, "id")), tint_on(tint), text_name(state), tint_off(tint));
     printf("%s%s\n", *took ? " in " : "", took);
-    size_t i;
+    size_t i, failed = 0;
     const json_t *op;
-    json_array_foreach(jarr(s, "operations"), i, op) print_volume(o, s, op);
+    json_array_foreach(jarr(s, "operations"), i, op)
+    {
+        print_volume(o, s, op);
+        failed += !strcmp(jstr(op, "state"), "Failed");
+    }
+    if (!failed && !strcmp(state, "PartiallyFailed") && *jstr(jobj(s, "error"), "message")) {
+        fputs("  ", stdout); /* of none of its volumes: a hook */
+        print_paragraph(stdout, jstr(jobj(s, "error"), "message"), 2, 4);
+    }
     const size_t listed = json_array_size(jarr(s, "operations")), all = (size_t)jint(s, "total");
     if (listed && all > listed)
         printf("  and %zu more: snapferry operations --all --backup %s\n", all - listed, text_name(jstr(s, "id")));
@@ -456,5 +464,8 @@ int wait_for(const struct options *o, const char *id, struct err *e)
         print_answer(o, ended);
     else if (!o->quiet)
         print_ended(o, ended);
+    else if (rc == ERR_PARTIAL)
+        log_warning("%s is %s%s%s; see snapferry describe", jstr(ended, "id"), jstr(ended, "state"),
+                    *jstr(error_of(ended), "message") ? ": " : "", jstr(error_of(ended), "message"));
     return rc;
 }

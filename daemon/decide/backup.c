@@ -31,6 +31,7 @@ struct run_tally {
     unsigned n, completed, failed, canceled, skipped;
     unsigned alone; /* completed, by a native snapshot alone */
     bool degraded;
+    char degraded_why[1200]; /* of the first one that has completed all the same */
     struct backup_bytes bytes;
     struct strs failed_names;
     struct op_error first;
@@ -86,6 +87,8 @@ static int add_up(const struct operation *op, void *arg)
     result_bytes_add(&t->bytes.uploaded, op->result.uploaded);
     if (op->state == OP_COMPLETED) {
         t->completed++;
+        if (op->degraded_why[0] && !t->degraded_why[0])
+            snprintf(t->degraded_why, sizeof t->degraded_why, "%s: %.900s", op->volume->name, op->degraded_why);
         t->alone += op->kind == KIND_BACKUP && !op->policy->move_data;
     } else if (op->state == OP_SKIPPED) {
         t->skipped++;
@@ -318,7 +321,7 @@ static enum outcome outcome_of(const struct run_tally *t, const struct backup *b
     return OUTCOME_PARTIALLY_FAILED;
 }
 
-static void summary(struct backup *b, const struct run_tally *t)
+static void summary(struct decide *d, struct backup *b, const struct run_tally *t)
 {
     b->counts.attempted = t->n;
     b->counts.completed = t->completed;
@@ -333,8 +336,13 @@ static void summary(struct backup *b, const struct run_tally *t)
     for (unsigned i = 0; i < t->failed_names.n; i++)
         strs_add(&b->failed_volumes, t->failed_names.v[i]);
     json_set(&b->errors, t->errors);
+    struct err e = ERR_INIT;
     if (t->first.code && !b->error.code)
         op_error_copy(&b->error, &t->first);
+    if (!b->error.code && t->degraded_why[0] && outcome_of(t, b) == OUTCOME_PARTIALLY_FAILED) {
+        err_set(&e, ERR_PARTIAL, 0, "%s", t->degraded_why);
+        backup_error(d, b, "backup", &e);
+    }
 }
 
 static void end(struct decide *d, struct backup *b)
@@ -352,7 +360,7 @@ static void end(struct decide *d, struct backup *b)
 static void decide_outcome(struct decide *d, struct backup *b, const struct run_tally *t)
 {
     b->outcome = outcome_of(t, b);
-    summary(b, t);
+    summary(d, b, t);
     if (is_restore(b) || !backup_record(d, b, t->repositories)) {
         end(d, b);
     } else if (backup_write(d, b) == 0) {

@@ -429,6 +429,8 @@ int native_row_become(struct decide *d, struct native_row *n, enum native_state 
 int volume_row_read(struct decide *d, const char *id, struct volume_row *ret);
 /* Notes an error in a row: when, and in which attempt. */
 void operation_error(struct decide *d, struct operation *op, const char *stage, const struct err *e);
+/* Done, but with something missing: what, of which the first is kept. */
+void operation_degrade(struct operation *op, const char *why);
 void backup_error(struct decide *d, struct backup *b, const char *stage, const struct err *e);
 /* How lines of the journal begin that are about a record: its id, and its volume in brackets. Two of them may be in
  * use. */

@@ -110,11 +110,14 @@ void mover_ready(struct decide *d, struct operation *op, const struct event *ev)
 /* Complete, but not all is well: unreadable ranges were stored as zeros, or retention could not be noted. */
 static void note_degraded(struct decide *d, struct operation *op, const struct mover_figures *f)
 {
-    if (f->partial || f->policy_error[0])
-        op->degraded = true;
-    if (f->policy_error[0])
-        plan_log(d, LOG_LVL_WARNING, "%s: its retention could not be written into the repository: %s",
-                 operation_label(op), f->policy_error);
+    char why[700];
+    if (f->partial)
+        operation_degrade(op, "ranges of the volume could not be read and are stored as zeros (bad-reads = map)");
+    if (!f->policy_error[0])
+        return;
+    snprintf(why, sizeof why, "its retention could not be written into the repository: %.500s", f->policy_error);
+    operation_degrade(op, why);
+    plan_log(d, LOG_LVL_WARNING, "%s: %s", operation_label(op), why);
 }
 
 static void mover_succeeded(struct decide *d, struct operation *op, const struct mover_figures *f)

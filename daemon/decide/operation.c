@@ -123,7 +123,7 @@ bool begin_hook_ended(struct decide *d, struct operation *op, struct work_result
     }
     if (s->err.cls) {
         plan_log(d, LOG_LVL_WARNING, "%s: the %s: %s", operation_label(op), stage, s->err.msg);
-        op->degraded = true;
+        operation_degrade(op, s->err.msg);
     }
     return true;
 }

@@ -116,6 +116,13 @@ void operation_error(struct decide *d, struct operation *op, const char *stage, 
     op_error_set(&op->error, stage, e, decide_now(d), op->attempt);
 }
 
+void operation_degrade(struct operation *op, const char *why)
+{
+    op->degraded = true;
+    if (!op->degraded_why[0])
+        str_set(&op->degraded_why, why);
+}
+
 void backup_error(struct decide *d, struct backup *b, const char *stage, const struct err *e)
 {
     op_error_set(&b->error, stage, e, decide_now(d), 0);

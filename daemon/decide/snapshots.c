@@ -136,7 +136,7 @@ static void pre_hook_done(struct decide *d, struct operation *op, struct work_re
     }
     if (s->err.cls) {
         plan_log(d, LOG_LVL_WARNING, "%s: the pre-snapshot hook: %s", operation_label(op), s->err.msg);
-        op->degraded = true;
+        operation_degrade(op, s->err.msg);
     }
     stage_set(d, op, STAGE_SNAPSHOT);
 }
@@ -216,7 +216,7 @@ static void post_hook_done(struct decide *d, struct operation *op, struct work_r
 {
     if (s->err.cls) {
         plan_log(d, LOG_LVL_WARNING, "%s: the post-snapshot hook: %s", operation_label(op), s->err.msg);
-        op->degraded = true;
+        operation_degrade(op, s->err.msg);
         if (!op->error.code)
             operation_error(d, op, "post-snapshot hook", &s->err);
     }

@@ -248,6 +248,7 @@ static const struct field_desc operation_table[] = {
     SHARED(volume, "volume", volume_desc),
     BOOL(rebuilt, .about = "found in the repository by a scan"),
     BOOL(degraded, .about = "done, but with something missing"),
+    STR(degraded_why, .about = "what"),
     TIME(state_since_ns),
     TIME(started_ns),
     TIME(clock_ns, .about = "by how much the clock was set since it was started"),

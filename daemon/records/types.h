@@ -460,6 +460,7 @@ struct operation {
     const struct class_desc *into; /* class of the intermediate, where it is another */
     const struct volume_desc *volume;
     char *job, *description;
+    char *degraded_why;    /* the first reason */
     int64_t configured_ns; /* when it took over a changed configuration */
     char *config_kept;     /* why it did not take over a part of it */
     bool debug, rebuilt, degraded, queue_counted, cancel, pre_hook_done, post_hook_done;

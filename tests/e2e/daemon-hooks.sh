@@ -96,6 +96,16 @@ policy 'hook-on-error = continue'; ask reload --wait --quiet
 out=$(run)
 same "on-error continue: it goes on, and the failure is not forgotten" "$(result state <<<"$out")" PartiallyFailed
 same "its operation is Completed" "$(ops "$(result id <<<"$out")" | jq -r .state)" Completed
+expect "who waits is told why" 3 'the database says no' -- ask wait "$(result id <<<"$out")"
+expect "also with --quiet" 3 'PartiallyFailed: .*the database says no' -- ask wait "$(result id <<<"$out")" --quiet
+image "$WORK/xfs/w.img" 1 4
+policy
+config_add w "[volume \"$WORK/xfs/w.img\"]
+hook-pre-snapshot ="
+ask reload --wait --quiet
+expect "one of two volumes has failed: it is named, with the reason" 3 \
+    "^  $WORK/xfs/v.img Failed: .*the database says no" -- ask backup "$WORK/xfs/*.img" --wait --progress=no
+rm "$WORK/xfs/w.img" "$CONF/conf.d/w.ini"
 policy; ask reload --wait --quiet
 rm -f "$WORK/fail.pre-snapshot"
 echo 30 >"$WORK/slow.pre-snapshot"
