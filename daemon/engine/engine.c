@@ -14,8 +14,8 @@
 #include "proc/systemd.h"
 
 #include <errno.h>
-#include <malloc.h>
 #include <inttypes.h>
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
