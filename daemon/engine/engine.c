@@ -15,7 +15,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -302,9 +301,6 @@ static void configure_at_start(struct engine *g)
 
 int engine_new(struct engine **ret, sd_event *loop, const struct engine_paths *p, struct cfg *c, struct err *e)
 {
-    /* Rows are larger than what glibc keeps apart for quick reuse: to make one merges, each time, all small pieces that
-     * were freed since, which is more work than to merge each when it is freed. */
-    mallopt(M_MXFAST, 0);
     struct engine *g = calloc(1, sizeof *g);
     if (!g)
         return err_nomem(e);
