@@ -30,12 +30,20 @@ static void add_flag(json_t *args, const char *key, bool value)
  */
 static int absolute_path(const char *name, bool bare_is_file, char out[4096], struct err *e)
 {
+    const char *rest = name;
     bool here = !strncmp(name, "./", 2) || !strncmp(name, "../", 3) || (bare_is_file && !strchr(name, '/'));
     char cwd[4096] = "";
     if (here && !getcwd(cwd, sizeof cwd))
         return err_set(e, ERR_GENERIC, errno, "cannot determine the working directory");
-    size_t n =
-        (size_t)snprintf(out, 4096, "%s%s%s", cwd, here ? "/" : "", here && !strncmp(name, "./", 2) ? name + 2 : name);
+    if (!strcmp(cwd, "/"))
+        cwd[0] = '\0';
+    while (here && (!strncmp(rest, "./", 2) || !strncmp(rest, "../", 3))) {
+        if (rest[1] == '.' && cwd[0])
+            *strrchr(cwd, '/') = '\0'; /* it has no links in it */
+        rest += strcspn(rest, "/");
+        rest += strspn(rest, "/");
+    }
+    size_t n = (size_t)snprintf(out, 4096, "%s%s%s", cwd, here ? "/" : "", rest);
     if (n >= 4096)
         return err_set(e, ERR_USAGE, EINVAL, "\"%.64s...\" is too long", text_name(name));
     return 0;

@@ -11,6 +11,18 @@ const char *restore_only_of_repository(const struct request_args *req)
     return req->verify ? "--verify" : req->differential ? "--differential" : request_is_ranged(req) ? "a range" : NULL;
 }
 
+/* Drivers take no such path: what it names may be another file when the target is put in its place. */
+static bool is_roundabout(const char *path)
+{
+    for (const char *p = path; *p == '/';) {
+        const size_t n = strcspn(++p, "/");
+        if ((n == 0 && *p) || (n == 1 && p[0] == '.') || (n == 2 && p[0] == '.' && p[1] == '.'))
+            return true;
+        p += n;
+    }
+    return false;
+}
+
 int restore_refused(const struct request_args *req, bool named, struct err *e)
 {
     const char *only = restore_only_of_repository(req);
@@ -19,6 +31,10 @@ int restore_refused(const struct request_args *req, bool named, struct err *e)
             e, ERR_USAGE, 0,
             "the restore target \"%s\" must be an absolute path, the address of an NBD export, or POOL/IMAGE",
             req->target);
+    if (is_roundabout(req->target)) {
+        err_set(e, ERR_USAGE, EINVAL, "the restore target \"%s\" has \".\", \"..\" or \"//\" in its path", req->target);
+        return err_hint(e, "name it as `realpath -m` prints it");
+    }
     if (req->length == 0)
         return err_set(e, ERR_USAGE, EINVAL, "the length of a range is at least one byte");
     if (req->only_new && (req->differential || request_is_ranged(req)))

@@ -94,6 +94,15 @@ for given in "$A/srv/none.img" "$A//srv/none.img"; do
     expect "a volume that $given does not have is named as volumes are" 16 "backup $A has no volume /srv/none.img" -- \
         ask restore "$given" "$WORK/xfs/x.img"
 done
+for t in "$WORK/xfs/../up.img" "$WORK//xfs/up.img" "$WORK/./xfs/up.img"; do
+    expect "a target by a roundabout path: refused at once" 2 'in its path' -- timeout 60 "$SNAPFERRY" restore \
+        "$A/$WORK/xfs/v.img" "$t" --wait --runtime-dir "$RUN" --state-dir "$STATE" --config-dir "$CONF"
+done
+mkdir "$WORK/xfs/below"
+expect "one in the directory above, relative to the present one" 0 -- \
+    bash -c 'cd "$1" && shift && exec timeout 60 "$@"' - "$WORK/xfs/below" "$(realpath "$SNAPFERRY")" restore \
+    "$A/$WORK/xfs/v.img" .././../xfs/up.img --wait --runtime-dir "$RUN" --state-dir "$STATE" --config-dir "$CONF"
+check "with equal bytes" cmp "$WORK/v.orig" "$WORK/xfs/up.img"
 expect "a length of nothing" 2 'at least one byte' -- restore "$WORK/xfs/x.img" --length 0
 expect "a part of something new" 2 'mutually exclusive' -- restore "$WORK/xfs/x.img" --new --offset 5
 for option in --verify --differential '--offset 4096'; do

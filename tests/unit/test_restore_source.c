@@ -96,6 +96,12 @@ static void requests_that_contradict_themselves(void **state)
         {"{}", false, "\"\" must be an absolute path"},
         {"{\"class_map\":{\"a\":\"b\"}}", false, NULL},
         {"{\"class_map\":{\"a\":\"b\"},\"target\":\"out\"}", false, "must be an absolute path"},
+        {"{\"target\":\"/srv/../out\"}", true, "\"/srv/../out\" has \".\", \"..\" or \"//\""},
+        {"{\"target\":\"/srv//out\",\"from\":\"native\"}", true, "in its path"},
+        {"{\"target\":\"/./out\"}", true, "in its path"},
+        {"{\"target\":\"/srv/..\",\"overwrite\":true}", true, "in its path"},
+        {"{\"target\":\"/srv/..out/.o\"}", true, NULL},
+        {"{\"target\":\"pool/../image\"}", true, NULL}, /* no path */
         {"{\"target\":\"/o\",\"length\":0}", true, "at least one byte"},
         {"{\"target\":\"/o\",\"length\":1}", true, NULL},
         {"{\"class_map\":{\"a\":\"b\"},\"length\":0}", false, "at least one byte"},
