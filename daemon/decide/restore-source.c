@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* restore-source.c - what may be asked of a restore, and whether it takes the native snapshot or the repository's
  * (RS-22, RS-26) */
+#include "base/plain-path.h"
 #include "daemon/decide/decide.h"
 
 #include <errno.h>
@@ -11,18 +12,6 @@ const char *restore_only_of_repository(const struct request_args *req)
     return req->verify ? "--verify" : req->differential ? "--differential" : request_is_ranged(req) ? "a range" : NULL;
 }
 
-/* Drivers take no such path: what it names may be another file when the target is put in its place. */
-static bool is_roundabout(const char *path)
-{
-    for (const char *p = path; *p == '/';) {
-        const size_t n = strcspn(++p, "/");
-        if ((n == 0 && *p) || (n == 1 && p[0] == '.') || (n == 2 && p[0] == '.' && p[1] == '.'))
-            return true;
-        p += n;
-    }
-    return false;
-}
-
 int restore_refused(const struct request_args *req, bool named, struct err *e)
 {
     const char *only = restore_only_of_repository(req);
@@ -31,7 +20,7 @@ int restore_refused(const struct request_args *req, bool named, struct err *e)
             e, ERR_USAGE, 0,
             "the restore target \"%s\" must be an absolute path, the address of an NBD export, or POOL/IMAGE",
             req->target);
-    if (is_roundabout(req->target)) {
+    if (!is_plain_path(req->target)) { /* no driver takes it */
         err_set(e, ERR_USAGE, EINVAL, "the restore target \"%s\" has \".\", \"..\" or \"//\" in its path", req->target);
         return err_hint(e, "name it as `realpath -m` prints it");
     }

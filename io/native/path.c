@@ -2,6 +2,8 @@
 /* path.c - paths of files as text */
 #include "io/native/path.h"
 
+#include "base/plain-path.h"
+
 #include <errno.h>
 #include <jansson.h>
 #include <string.h>
@@ -40,13 +42,8 @@ int path_split(const char *path, char dir[VOLUME_NAME_MAX], const char **name, s
 
 int path_plain(const char *path, struct err *e)
 {
-    for (const char *p = path; *p;) {
-        size_t n = strcspn(++p, "/");
-        if ((n == 0 && *p) || (n == 1 && p[0] == '.') || (n == 2 && p[0] == '.' && p[1] == '.'))
-            return err_set(e, ERR_USAGE, EINVAL, "\"%.512s\": path with \".\", \"..\" or \"//\"", path);
-        p += n;
-    }
-    return 0;
+    return is_plain_path(path) ? 0
+                               : err_set(e, ERR_USAGE, EINVAL, "\"%.512s\": path with \".\", \"..\" or \"//\"", path);
 }
 
 bool name_is_text(const char *name)
