@@ -144,8 +144,13 @@ void overview_ops_row(struct overview_ops *x, const char *id, const struct opera
 
 unsigned overview_ops_place(const struct overview_ops *x, const struct operation *op)
 {
+    const struct overview_op first = {.kind = KIND_ADMIN, .priority = INT64_MAX};
     const struct overview_op *o = find(x, op->id);
-    return o && o->waits ? (unsigned)ranked_place(&x->queue, &o->listed) + 1 : 0;
+    if (!o || !o->waits)
+        return 0;
+    /* What needs no slot does not wait for those that do. */
+    const size_t others = queue_of(o) == queue_of(&first) ? ranked_place(&x->queue, &first.listed) : 0;
+    return (unsigned)(ranked_place(&x->queue, &o->listed) - others) + 1;
 }
 
 const char *overview_ops_listed_at(const struct ranked *ops, size_t place)

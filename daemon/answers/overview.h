@@ -72,7 +72,7 @@ struct overview_counts overview_counts(const struct overview *s);
 const char *overview_queued_at(const struct overview *s, size_t place);
 const char *overview_running_at(const struct overview *s, size_t place);
 const char *overview_troubled_at(const struct overview *s, size_t place);
-/* Place of a queued backup or restore among them, from 1; 0: it is not queued. */
+/* Place of one that waits, from 1: among those that need a slot, or among the others; 0: it does not wait. */
 unsigned overview_place(const struct overview *s, const struct operation *op);
 
 /* Nothing moves yet: it is queued, or prepared and without a slot or its repository. */

@@ -132,13 +132,11 @@ static json_t *progress_document(const struct answer_live *l)
 /* AO-47: place and reason, also of the first one. */
 static void put_place(const struct answer_facts *f, const struct operation *op, json_t *o)
 {
-    const unsigned place = f->overview && is_move(op) ? overview_place(f->overview, op) : 0;
+    const unsigned place = f->overview ? overview_place(f->overview, op) : 0;
     if (place)
         jset_int(o, "position", place);
-    if (!is_move(op) || (!place && op->state != OP_QUEUED)) /* the others need no slot */
-        return;
-    if (op->outage_ns && op->policy->repo_outage_max_s)
-        jset_int(o, "gives_up_ns", op->outage_ns + op->policy->repo_outage_max_s * NS_PER_S);
+    if (place || op->state == OP_QUEUED)
+        put_ns(o, "gives_up_ns", operation_gives_up_ns(op));
 }
 
 static void put_live(const struct answer_facts *f, const struct operation *op, const struct answer_live *l, json_t *o)

@@ -147,6 +147,9 @@ void print_jobs(const json_t *volume);
 /* Shows progress until a backup, restore or operation has ended, prints the result and returns its exit code; negative
  * with e set. */
 int wait_for(const struct options *o, const char *id, struct err *e);
+/* A request that is answered when it is done: what it waits for and how far it is are shown meanwhile, with --json if
+ * --progress is given. Takes the reference to `args`. A signal ends the wait, not the request. */
+int ask_shown(const struct options *o, const char *verb, json_t *args, json_t **answer, struct err *e);
 /* Only waits: *ended is a new reference. */
 int wait_until_ended(const struct options *o, const char *id, json_t **ended, struct err *e);
 /* Exit code of an ended backup or operation: 0, ERR_PARTIAL, ERR_CANCELED, or the class of its error. The error does

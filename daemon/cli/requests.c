@@ -397,12 +397,7 @@ int ask_scan(const struct options *o, struct err *e)
         jset_bool(args, "remove_stale", true);
     if (o->node && add_text(args, "node", o->node, e) < 0)
         return -EINVAL;
-    /* Answered when it is done. */
-    CLEANUP(daemon_closep) struct daemon *d = NULL;
-    cli_cancel();
-    int rc = daemon_open(&d, o, e);
-    if (rc >= 0)
-        rc = daemon_call(d, "scan", json_incref(args), 0, NULL, NULL, &answer, e);
+    int rc = ask_shown(o, "scan", json_incref(args), &answer, e);
     if (rc < 0)
         return rc;
     if (o->json)

@@ -96,8 +96,11 @@ static int wait_all(const struct options *o, json_t *rows, struct err *e)
         struct err why = ERR_INIT;
         if (jobj(row, "error"))
             continue;
-        if (wait_until_ended(o, jstr(row, "restore"), &ended, e) < 0)
+        if (wait_until_ended(o, jstr(row, "restore"), &ended, e) < 0) {
+            if (e->cls == ERR_INTERRUPTED)
+                err_hint(e, "snapferry cancel ID cancels a restore; those that have not ended: snapferry operations");
             return -EIO;
+        }
         json_object_set_new(row, "state", json_string(jstr(ended, "state")));
         if (exit_code_of(o, ended, &why) != 0) {
             if (!why.cls)

@@ -22,6 +22,7 @@
 struct waiting {
     const struct options *o;
     const char *id;
+    char now[512]; /* the id of what was told of last */
     bool quiet;
     struct live live;
     double printed; /* time of the last plain line */
@@ -251,8 +252,9 @@ static bool waiting_text(const json_t *s, char *why, size_t cap, char *until, si
 {
     const json_t *ops = jarr(s, "operations"), *op = json_array_get(ops, 0), *first = NULL;
     size_t i;
+    const bool whole = !strcmp(jstr(s, "kind"), "backup") || !strcmp(jstr(s, "kind"), "restore");
     if (!json_array_size(ops))
-        op = *jstr(s, "volume") ? s : NULL;
+        op = *jstr(s, "volume") || !whole ? s : NULL;
     *why = *until = '\0';
     for (i = 0; op; op = json_array_get(ops, ++i)) {
         const char *state = jstr(op, "state");
@@ -312,6 +314,7 @@ static void show_live(struct waiting *v, const json_t *s)
 static int on_state(const json_t *state, void *arg)
 {
     struct waiting *v = arg;
+    snprintf(v->now, sizeof v->now, "%s", jstr(state, "id"));
     const json_t *ops = jarr(state, "operations"), *op;
     size_t i;
     if (v->quiet)
@@ -438,18 +441,50 @@ static void print_ended(const struct options *o, const json_t *s)
         result_print(s, *jstr(s, "volume") ? jstr(s, "volume") : NULL, 2, o->verbose);
 }
 
-int wait_until_ended(const struct options *o, const char *id, json_t **ended, struct err *e)
+static int waiting_begin(struct waiting *v, const struct options *o, const char *id, struct err *e)
 {
     fflush(stdout); /* keeps the order of output in a file */
     cli_cancel();   /* a signal ends the wait, not the operation */
-    struct waiting v = {.o = o, .id = id};
-    v.quiet = o->progress == PROGRESS_OFF || (o->quiet && o->progress != PROGRESS_ON);
-    v.live.on = !o->json && live_possible();
-    if (!(v.seen = json_object()))
-        return err_nomem(e);
-    int rc = wait_long(&v, ended, e);
-    live_clear(&v.live);
-    json_decref(v.seen);
+    *v = (struct waiting){.o = o, .id = id, .seen = json_object()};
+    v->quiet = o->progress == PROGRESS_OFF || (o->quiet && o->progress != PROGRESS_ON);
+    v->live.on = !o->json && live_possible();
+    return v->seen ? 0 : err_nomem(e);
+}
+
+static void waiting_end(struct waiting *v)
+{
+    live_clear(&v->live);
+    json_decref(v->seen);
+}
+
+int wait_until_ended(const struct options *o, const char *id, json_t **ended, struct err *e)
+{
+    struct waiting v;
+    int rc = waiting_begin(&v, o, id, e);
+    if (rc < 0)
+        return rc;
+    rc = wait_long(&v, ended, e);
+    waiting_end(&v);
+    return rc;
+}
+
+int ask_shown(const struct options *o, const char *verb, json_t *args, json_t **answer, struct err *e)
+{
+    CLEANUP(daemon_closep) struct daemon *d = NULL;
+    struct waiting v;
+    int rc = waiting_begin(&v, o, "", e);
+    v.quiet |= o->json && o->progress != PROGRESS_ON;
+    if (rc >= 0)
+        rc = daemon_open(&d, o, e);
+    if (rc < 0)
+        json_decref(args);
+    else
+        rc = daemon_call(d, verb, args, 0, on_state, &v, answer, e);
+    waiting_end(&v);
+    if (rc < 0 && e->cls == ERR_INTERRUPTED && v.now[0]) {
+        err_set(e, ERR_INTERRUPTED, 0, "interrupted; the %s continues", verb);
+        return err_hint(e, "snapferry cancel %s cancels it", text_name(v.now));
+    }
     return rc;
 }
 

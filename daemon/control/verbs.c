@@ -30,7 +30,6 @@ typedef void verb_fn(struct request *q, struct request_args *args);
 ENGINE_VERB(do_submit_backup, engine_submit_backup)
 ENGINE_VERB(do_native_prune, engine_native_prune)
 ENGINE_VERB(do_expire, engine_expire)
-ENGINE_VERB(do_scan, engine_scan)
 ENGINE_VERB(do_detach, engine_detach)
 ENGINE_VERB(do_forget, engine_forget)
 ENGINE_VERB(do_volumes, engine_volumes)
@@ -154,6 +153,11 @@ static void on_wait(const json_t *state, bool terminal, void *arg)
         request_answer(q, json_incref((json_t *)(uintptr_t)state));
     else
         (void)request_event(q, state, false);
+}
+
+static void do_scan(struct request *q, struct request_args *args)
+{
+    engine_scan(q->control->engine, args, on_wait, request_reply, q);
 }
 
 static void do_wait(struct request *q, struct request_args *args)

@@ -211,8 +211,10 @@ static void queued(struct decide *d, struct operation *op)
 {
     const char *down = repository_down(d, op->policy->repository);
     const bool back = !down && op->waiting[0];
-    if (back) /* what it waited for is told no longer, by it or by what comes of it */
+    if (back) { /* what it waited for is told no longer, by it or by what comes of it */
         str_clear(&op->waiting);
+        op->outage_ns = 0;
+    }
     if (!down && gathers(d, op)) {
         if (back)
             operation_write(d, op);
@@ -232,6 +234,8 @@ static void queued(struct decide *d, struct operation *op)
     }
     if (waited || strcmp(op->waiting, down) != 0) {
         str_set(&op->waiting, down);
+        if (!op->outage_ns)
+            op->outage_ns = decide_now(d);
         operation_write(d, op);
     }
     if (op->records.n) {
@@ -239,8 +243,8 @@ static void queued(struct decide *d, struct operation *op)
             recorder_tried(d, op);
         return;
     }
-    /* Somebody may wait for the answer: a repository that stays away is an answer as well. */
-    if (decide_now(d) - op->created_ns > 60 * NS_PER_S) {
+    const int64_t gives_up_ns = operation_gives_up_ns(op);
+    if (gives_up_ns && decide_now(d) > gives_up_ns) {
         struct err e = ERR_INIT;
         const struct repo_health *h = repository_health(d, op->policy->repository);
         err_set(&e, h && h->cls != ERR_NONE ? h->cls : ERR_NO_REPO, 0, "%s", down);

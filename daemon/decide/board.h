@@ -11,6 +11,7 @@
 #ifndef SNAPFERRY_DAEMON_DECIDE_BOARD_H
 #define SNAPFERRY_DAEMON_DECIDE_BOARD_H
 
+#include "base/time.h"
 #include "daemon/records/types.h"
 
 #define BOARD_ID_MAX 512
@@ -56,6 +57,18 @@ void board_watch(struct board *b, const char *id);
 bool board_released(struct board *b);
 
 /* ---- slots and order (E-02) ---- */
+
+/* What needs no slot answers somebody: that its repository stays away is an answer as well. */
+#define ADMIN_OUTAGE_MAX_S 60
+
+/* When an operation that waits for its repository fails; 0: never, or it does not wait for that. The outcome of a
+ * backup is owed until it is recorded. */
+static inline int64_t operation_gives_up_ns(const struct operation *op)
+{
+    const bool needs_slot = op->kind == KIND_BACKUP || op->kind == KIND_RESTORE;
+    const int64_t most = needs_slot ? op->policy->repo_outage_max_s : op->records.n ? 0 : ADMIN_OUTAGE_MAX_S;
+    return op->outage_ns && most ? op->outage_ns + most * NS_PER_S : 0;
+}
 
 struct board_usage {
     unsigned moving, moving_restores; /* a mover is started, runs or is being ended */

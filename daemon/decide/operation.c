@@ -460,8 +460,8 @@ static void clean_up(struct decide *d, struct operation *op)
 static void wait_for_repository(struct decide *d, struct operation *op)
 {
     const char *down = queue_outage(d, op);
-    const int64_t most = op->policy->repo_outage_max_s, since = op->outage_ns;
-    if (down && since && most && decide_now(d) - since > most * NS_PER_S) {
+    const int64_t since = op->outage_ns, gives_up_ns = operation_gives_up_ns(op);
+    if (down && gives_up_ns && decide_now(d) > gives_up_ns) {
         struct err e = ERR_INIT;
         err_set(&e, ERR_NO_REPO, 0, "%s, for longer than repo-outage-max", down);
         operation_attempt_failed(d, op, "repository", &e, false);

@@ -67,7 +67,10 @@ static void wait_for_turn(struct engine *g, const struct operation *op, char *wh
     } else if (op->kind == KIND_ADMIN || op->kind == KIND_VERIFY || op->kind == KIND_MAINTAIN ||
                op->kind == KIND_COPY) {
         const char *down = op->policy->mover[0] ? NULL : repository_down(&g->d, op->policy->repository);
-        snprintf(why, cap, "%s", down ? down : "another check of the repository is running");
+        snprintf(why, cap, "%s",
+                 down          ? down
+                 : op->aliases ? "another check of the repository is running"
+                               : "next in line");
     } else {
         snprintf(why, cap, "next in line");
     }

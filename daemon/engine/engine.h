@@ -40,6 +40,8 @@ void engine_kick(struct engine *g);
 /* A request's answer may need a step (resolving volumes looks at storage): `reply` is called once, from the event loop,
  * maybe before the function returns. On success `answer` (borrowed) is the documented object; else e is set. */
 typedef void engine_reply_fn(json_t *answer, const struct err *e, void *arg);
+/* See engine_wait(). */
+typedef void engine_wait_fn(const json_t *state, bool terminal, void *arg);
 
 /* {"volumes": [names or patterns]} or {"job": NAME}; optional "full", "move-data", "description". Answer: {"backup":
  * ID, "operations": [{"id","volume"}], "skipped":
@@ -70,8 +72,10 @@ void engine_native_prune(struct engine *g, const struct request_args *req, engin
 /* {"id"} -> {"fetched"}: the log of an operation that a mover plugin carries out was written into its file. */
 void engine_logs(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg);
 void engine_expire(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg);
-/* {"repository"}: rebuild records from the repository and the storage (RS-15). */
-void engine_scan(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg);
+/* {"repository"}: rebuild records from the repository and the storage (RS-15). What it asks the repository with is told
+ * meanwhile, as by engine_wait(), until it replies. */
+void engine_scan(struct engine *g, const struct request_args *req, engine_wait_fn *told, engine_reply_fn *reply,
+                 void *arg);
 /* {"repository"}: forgets the backups whose data is only there, and that their native snapshots had been moved (CF-55).
  * The repository itself is not touched. Answer {"repository", "backups", "natives"}. Refused while something uses it.
  */
@@ -118,7 +122,6 @@ void engine_observe(struct engine *g, const struct engine_observer *o);
 
 /* Waits: fn is called when the backup, restore or operation becomes terminal, and for each progress change at most once
  * a second (terminal false). Cancelled by engine_unwait with the same arg. */
-typedef void engine_wait_fn(const json_t *state, bool terminal, void *arg);
 int engine_wait(struct engine *g, const char *id, engine_wait_fn *fn, void *arg, struct err *e);
 void engine_unwait(struct engine *g, void *arg);
 

@@ -25,6 +25,7 @@ struct scan {
     struct scan *next;
     struct engine *engine;
     engine_reply_fn *reply; /* to a client */
+    engine_wait_fn *told;   /* it is told of the operation that asks */
     scan_done_fn *done;     /* or to the engine itself */
     void *arg;
     char repository[128];

@@ -441,11 +441,15 @@ static void list_ended(const json_t *state, bool terminal, void *arg)
     struct scan *s = arg;
     CLEANUP(operation_clear) struct operation op = ROW_INIT;
     struct err e = ERR_INIT;
-    (void)state;
+    if (s->told && !terminal)
+        s->told(state, false, s->arg);
     if (!terminal)
         return;
     engine_unwait(s->engine, s);
-    if (operation_get(s->engine->records, s->operation, &op, &e) == 0 && op.state != OP_COMPLETED)
+    const int rc = operation_get(s->engine->records, s->operation, &op, &e);
+    if (rc == 0 && op.state == OP_CANCELED)
+        err_set(&e, ERR_CANCELED, 0, "%s was canceled", s->operation);
+    else if (rc == 0 && op.state != OP_COMPLETED)
         err_set(&e, (enum err_class)op.error.code, 0, "%s", op.error.message);
     if (e.cls && op.error.hint[0])
         err_hint(&e, "%s", op.error.hint);
@@ -537,8 +541,8 @@ void scans_stop(struct engine *g, const struct err *e)
     }
 }
 
-static void scan_start(struct engine *g, const struct request_args *req, engine_reply_fn *reply, scan_done_fn *done,
-                       void *arg)
+static void scan_start(struct engine *g, const struct request_args *req, engine_wait_fn *told, engine_reply_fn *reply,
+                       scan_done_fn *done, void *arg)
 {
     struct scan *s = calloc(1, sizeof *s);
     struct err e = ERR_INIT;
@@ -557,6 +561,7 @@ static void scan_start(struct engine *g, const struct request_args *req, engine_
     const char *ours = cfg_daemon(g->cfg)->node_name, *node = req->node;
     *s = (struct scan){.engine = g,
                        .reply = reply,
+                       .told = told,
                        .done = done,
                        .arg = arg,
                        .foreign = node[0] && strcmp(node, ours) != 0,
@@ -578,12 +583,13 @@ static void scan_start(struct engine *g, const struct request_args *req, engine_
         scan_ask(s);
 }
 
-void engine_scan(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg)
+void engine_scan(struct engine *g, const struct request_args *req, engine_wait_fn *told, engine_reply_fn *reply,
+                 void *arg)
 {
-    scan_start(g, req, reply, NULL, arg);
+    scan_start(g, req, told, reply, NULL, arg);
 }
 
 void scan_within(struct engine *g, const struct request_args *req, scan_done_fn *done, void *arg)
 {
-    scan_start(g, req, NULL, done, arg);
+    scan_start(g, req, NULL, NULL, done, arg);
 }

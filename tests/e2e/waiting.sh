@@ -36,6 +36,51 @@ mv "$REPO.away" "$REPO"
 wait $WAITING
 same "it is back: the backup completes" $? 0
 
+# ---- what needs no slot ----
+mv "$REPO" "$REPO.away"
+check "it is away again" ask reload --quiet
+until_true 20 eval 'askj status | jq -e ".repositories[0].up == false"'
+declare -A WAITER=()
+waiter() { # NAME COMMAND...: in the background, a process of this shell
+    "$SNAPFERRY" "${@:2}" --runtime-dir "$RUN" --state-dir "$STATE" --config-dir "$CONF" \
+        </dev/null >"$WORK/waited-$1" 2>&1 &
+    WAITER[$1]=$!
+}
+waiter scan scan main
+waiter verify verify main --wait
+waiter maintain maintenance main --wait
+waiter expire snapshot expire --wait
+for who in "${!WAITER[@]}"; do
+    check "$who says at once what it waits for, and when it gives up" until_true 15 \
+        grep -qE 'waits: repository "main": .*; gives up in [0-9]+ s' "$WORK/waited-$who"
+done
+queued() { askj operations --state Queued | jq -c '[.operations[].position] | sort'; }
+check "each has its place" until_true 10 eval '[ "$(queued)" = "[1,2,3,4]" ]'
+same "and its reason" "$(askj operations --state Queued |
+    jq '[.operations[] | .why | test("cannot be reached")] | all')" true
+same "also as text" "$(ask operations --state Queued | grep -c 'position [1-4]$')" 4
+C=$(submit "$WORK/xfs/a.img")
+check "a backup is not behind them" until_true 10 eval '[ "$(ops "$C" | jq .position)" = 1 ]'
+check "it is canceled" ask cancel "$C" --wait --quiet
+for who in "${!WAITER[@]}"; do
+    kill "${WAITER[$who]}"
+    wait "${WAITER[$who]}"
+    same "$who, interrupted" $? 130
+    check "says that it continues, and how it is canceled" eval 'grep -qE "interrupted; .* continues" \
+        "$WORK/waited-$who" && grep -qE "snapferry cancel [a-z0-9T-]+ cancels it" "$WORK/waited-$who"'
+done
+same "so they do" "$(queued)" "[1,2,3,4]"
+waiter scan scan main
+check "a second scan" until_true 15 grep -q 'waits: ' "$WORK/waited-scan"
+ask cancel "$(sed -n 's/.*scan-\([^ ]*\) waits: .*/admin-scan-\1/p' "$WORK/waited-scan")" >/dev/null
+wait "${WAITER[scan]}"
+same "that is canceled ends with it" $? 24
+check "and says so" grep -q 'was canceled' "$WORK/waited-scan"
+mv "$REPO.away" "$REPO"
+check "it is back" ask reload --quiet
+check "all of them run" until_true 60 eval '[ "$(askj operations | jq "[.operations[] |
+    select(.state == \"Completed\" and (.kind != \"backup\"))] | length")" -ge 4 ]'
+
 # Its mover is the first that sees it gone, and no retry is allowed (AO-31).
 config_class img "$WORK/xfs" 'repo-outage-max = 2h' 'retries = 0'
 check "without retries" ask reload --wait --quiet

@@ -356,8 +356,10 @@ void engine_logs(struct engine *g, const struct request_args *req, engine_reply_
     standin_reply(g, req, json_pack("{s:b}", "fetched", 0), NULL, reply, arg);
 }
 
-void engine_scan(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg)
+void engine_scan(struct engine *g, const struct request_args *req, engine_wait_fn *told, engine_reply_fn *reply,
+                 void *arg)
 {
+    (void)told;
     standin_reply(g, req, json_pack("{s:s}", "operation", "admin-3"), NULL, reply, arg);
 }
 

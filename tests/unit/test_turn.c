@@ -31,7 +31,7 @@ static void nobody_waits_for_a_sync(void **state)
     request(x, engine_expire, json_object());
     request(x, engine_forget, json_pack("{s:s}", "volume", "nobody"));
     request(x, engine_detach, json_pack("{s:s}", "repository", "main"));
-    request(x, engine_scan, json_object());
+    request(x, scan, json_object());
     request(x, engine_native_prune, json_object());
     request(x, engine_submit_backup, json_pack("{s:[s]}", "volumes", "nowhere"));
     request(x, engine_submit_backup, json_pack("{s:s}", "job", "j"));
@@ -95,7 +95,7 @@ static void a_replaced_repository_is_expected_when_durable(void **state)
     faults.hold = true;
     verify(x);
     run_until(x, is_held, "the sync");
-    request(x, engine_scan, json_pack("{s:b}", "replaced", 1));
+    request(x, scan, json_pack("{s:b}", "replaced", 1));
     run_ms(x, 300);
     assert_true(faults.held == 1 && is_recorded(x));
     assert_string_equal(repository_id(x->g, "main"), "0123456789abcdef");

@@ -168,6 +168,11 @@ static inline void request(struct fixture *x,
     json_decref(req);
 }
 
+static inline void scan(struct engine *g, const struct request_args *args, engine_reply_fn *reply, void *arg)
+{
+    engine_scan(g, args, NULL, reply, arg);
+}
+
 static inline void verify(struct fixture *x)
 {
     request(x, engine_verify, json_pack("{s:i}", "read_percent", 1));
