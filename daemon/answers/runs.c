@@ -68,6 +68,16 @@ static void put_clock(json_t *o, int64_t clock_ns)
         jset_int(o, "clock_set_ns", clock_ns);
 }
 
+/* The row of one that a scan has rebuilt is younger than what it is about. Until when it existed is known in any case.
+ */
+static void put_created(json_t *o, const struct row *row, bool rebuilt, int64_t started_ns, int64_t ended_ns)
+{
+    const int64_t known_ns = !rebuilt ? 0 : started_ns ? started_ns : ended_ns;
+    jset_int(o, "created_ns", known_ns ? known_ns : row->created_ns);
+    if (rebuilt)
+        jset_int(o, "recorded_ns", row->created_ns);
+}
+
 static json_t *operation_document(const struct operation *op)
 {
     json_t *o = json_object();
@@ -82,7 +92,7 @@ static json_t *operation_document(const struct operation *op)
     copy_member(o, "does", json_array_get(op->does, 0), "verb");
     put_text(o, "deletes", op->deletes);
     put_text(o, "copy", op->kind == KIND_COPY ? op->target_name : "");
-    jset_int(o, "created_ns", op->created_ns);
+    put_created(o, &op->row, op->rebuilt, op->started_ns, op->completed_ns);
     put_ns(o, "started_ns", op->started_ns);
     put_ns(o, "ended_ns", op->completed_ns);
     put_clock(o, op->clock_ns);
@@ -500,7 +510,7 @@ static json_t *backup_document(const struct answer_facts *f, const struct backup
     put_text(o, "job", b->job);
     put_text(o, "description", b->description);
     jset_bool(o, "degraded", b->degraded_phase || b->degraded);
-    jset_int(o, "created_ns", b->created_ns);
+    put_created(o, &b->row, b->rebuilt, b->started_ns, b->completed_ns);
     put_ns(o, "snapshots_done_ns", b->snapshots_done_ns);
     put_ns(o, "started_ns", b->started_ns);
     put_ns(o, "ended_ns", b->completed_ns);

@@ -74,7 +74,8 @@ const char *text_took(int64_t from, int64_t to)
 
 const char *doc_took(const json_t *doc)
 {
-    const int64_t started = jint(doc, "started_ns"), from = started > 0 ? started : jint(doc, "created_ns");
+    const int64_t started = jint(doc, "started_ns");
+    const int64_t from = started > 0 || jint(doc, "recorded_ns") ? started : jint(doc, "created_ns");
     const int64_t to = jint(doc, "ended_ns");
     return from > 0 && to > 0 ? text_took(from, to - jint(doc, "clock_set_ns")) : "";
 }

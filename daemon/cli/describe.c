@@ -77,9 +77,14 @@ static void print_state(const json_t *doc)
 
 static void print_times(const json_t *doc)
 {
-    print_time("Created", doc, "created_ns");
+    const int64_t recorded_ns = jint(doc, "recorded_ns");
+    if (!recorded_ns) /* else its start is all that the repository has */
+        print_time("Created", doc, "created_ns");
     print_time("Started", doc, "started_ns");
     print_time("Ended", doc, "ended_ns");
+    if (recorded_ns)
+        print_line("Recorded", "%s (%s), by a scan of the repository", text_local_time(recorded_ns),
+                   text_ago(recorded_ns));
 }
 
 /* One line, as by wait. */

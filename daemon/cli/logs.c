@@ -361,7 +361,7 @@ static int merge_milestones(struct merged *g, struct merging *m, const json_t *o
     size_t i;
     m->operation = id;
     m->last_ns = 0;
-    if (++n > printed)
+    if (!jint(op, "recorded_ns") && ++n > printed)
         merge_line(jint(op, "created_ns"), "info", "submitted", m);
     if (jint(op, "started_ns") && ++n > printed)
         merge_line(jint(op, "started_ns"), "info", "begun", m);

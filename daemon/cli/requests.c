@@ -358,15 +358,29 @@ int ask_copy(const struct options *o, struct err *e)
 
 static void print_scan(const struct options *o, const json_t *answer)
 {
+    static const struct {
+        const char *member, *text;
+    } kinds[] = {{"known", "recorded before"},
+                 {"recorded", "recorded now"},
+                 {"incomplete", "of interrupted backups"},
+                 {"untagged", "made without the daemon"},
+                 {"passed", "passed over (see the journal)"}};
     char whose[300] = "this node";
     if (o->node)
         snprintf(whose, sizeof whose, "node %.255s", text_name(o->node));
-    printf("%lld snapshot%s of %s in the repository: %lld already recorded, %lld volume%s added\n",
-           (long long)jint(answer, "snapshots"), plural((uint64_t)jint(answer, "snapshots")), whose,
-           (long long)jint(answer, "known"), (long long)jint(answer, "added"), plural((uint64_t)jint(answer, "added")));
-    if (jint(answer, "outcomes"))
-        printf("The outcome%s of %lld backup%s found in the repository\n", plural((uint64_t)jint(answer, "outcomes")),
-               (long long)jint(answer, "outcomes"), jint(answer, "outcomes") == 1 ? " was" : "s were");
+    printf("%lld snapshot%s of %s in the repository", (long long)jint(answer, "snapshots"),
+           plural((uint64_t)jint(answer, "snapshots")), whose);
+    for (size_t i = 0, n = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (jint(answer, kinds[i].member))
+            printf("%s%lld %s", n++ ? ", " : ": ", (long long)jint(answer, kinds[i].member), kinds[i].text);
+    putchar('\n');
+    const int64_t outcomes = jint(answer, "outcomes"), without = jint(answer, "added") - jint(answer, "recorded");
+    if (outcomes)
+        printf("The outcome%s of %lld backup%s taken over from the repository\n", plural((uint64_t)outcomes),
+               (long long)outcomes, outcomes == 1 ? " was" : "s were");
+    if (without > 0)
+        printf("%lld volume%s of backups recorded that %s no snapshot there: failed, skipped, or deleted since\n",
+               (long long)without, plural((uint64_t)without), without == 1 ? "has" : "have");
     if (jint(answer, "malformed"))
         printf("%lld malformed record%s of backups in the repository passed over\n",
                (long long)jint(answer, "malformed"), plural((uint64_t)jint(answer, "malformed")));

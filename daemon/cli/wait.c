@@ -21,8 +21,8 @@
 
 struct waiting {
     const struct options *o;
-    const char *id;
-    char now[512]; /* the id of what was told of last */
+    const char *id; /* "": of a request */
+    char now[512];  /* the id of what was told of last */
     bool quiet;
     struct live live;
     double printed; /* time of the last plain line */
@@ -334,7 +334,7 @@ static int on_state(const json_t *state, void *arg)
         show_live(v, state);
     else if (waits)
         return 0;
-    else if (changed || mono_s() - v->printed >= 10)
+    else if ((changed && *v->id) || mono_s() - v->printed >= 10)
         show_plain(v, state);
     return 0;
 }
@@ -474,6 +474,7 @@ int ask_shown(const struct options *o, const char *verb, json_t *args, json_t **
     struct waiting v;
     int rc = waiting_begin(&v, o, "", e);
     v.quiet |= o->json && o->progress != PROGRESS_ON;
+    v.printed = mono_s(); /* it may take several operations: their states are of no interest */
     if (rc >= 0)
         rc = daemon_open(&d, o, e);
     if (rc < 0)

@@ -11,8 +11,11 @@
 #define PROVISIONAL_PARTS 256 /* of one scan: documents of interrupted backups */
 
 struct scan_counts {
-    unsigned snapshots, added, matched, unreadable, passed;
-    unsigned records, malformed; /* outcomes taken over; records that are none */
+    /* Of the snapshots each is one of these: in the records before, or since this scan; of a backup that was
+     * interrupted; made without a daemon; passed over. */
+    unsigned snapshots, matched, recorded, incomplete, untagged, passed;
+    unsigned added, unreadable;  /* volumes of backups, with a snapshot or without; manifests */
+    unsigned records, malformed; /* outcomes that were not known before; records that are none */
     unsigned elsewhere;          /* recent records of this node's name that another machine has made */
 };
 

@@ -170,7 +170,8 @@ static void backup_of(struct scan *s, const struct backup_record *r, struct back
     json_take(&b->recorders, json_pack("{s:s}", s->repository, ""));
 }
 
-static int backup_put(struct scan *s, struct backup *b, bool there)
+/* `unproven`: it was in the records, without its outcome. */
+static void backup_put(struct scan *s, struct backup *b, bool there, bool unproven)
 {
     struct records *r = s->engine->records;
     struct err e = ERR_INIT;
@@ -184,7 +185,8 @@ static int backup_put(struct scan *s, struct backup *b, bool there)
         rc = there && !anew ? backup_save(r, b, &e) : backup_add(r, b, &e);
     if (rc < 0)
         plan_log(&s->engine->d, LOG_LVL_WARNING, "%s: %s", b->id, e.msg);
-    return rc;
+    else
+        s->page.records += !there || unproven || anew; /* of its parts the first one */
 }
 
 static bool has_text(const struct strs *list, const char *text)
@@ -232,6 +234,7 @@ static void take_final(struct scan *s, const struct backup_record *r)
         return;
     if (!there)
         backup_init(&b);
+    const bool unproven = b.unproven;
     backup_of(s, r, &b);
     b.state = backup_state_of(r->outcome);
     b.outcome = r->outcome;
@@ -245,8 +248,7 @@ static void take_final(struct scan *s, const struct backup_record *r)
     }
     for (unsigned i = 0; i < r->volumes.n; i++)
         add_volume(s, r, (const struct record_volume *)r->volumes.v + i, &b);
-    if (backup_put(s, &b, there) >= 0)
-        s->page.records += r->part == 0;
+    backup_put(s, &b, there, unproven);
 }
 
 /*
@@ -343,6 +345,7 @@ static void take_interrupted(struct scan *s, struct backup_record *r)
         backup_init(&b);
     if (there && !b.unproven && strcmp(b.error.stage, INTERRUPTED) != 0)
         return; /* its final record was found as well */
+    const bool unproven = b.unproven;
     backup_of(s, r, &b);
     for (unsigned i = 0; i < r->volumes.n; i++)
         interrupted_volume(s, r, (struct record_volume *)r->volumes.v + i, &b);
@@ -354,8 +357,7 @@ static void take_interrupted(struct scan *s, struct backup_record *r)
     err_set(&e, ERR_INTERRUPTED, 0, "interrupted: the records of the node were lost before the backup ended");
     err_hint(&e, "its Completed volumes can be restored; the others have no snapshot of it");
     op_error_set(&b.error, INTERRUPTED, &e, b.completed_ns, 0);
-    if (backup_put(s, &b, there) >= 0)
-        s->page.records += r->part == 0;
+    backup_put(s, &b, there, unproven);
 }
 
 void scan_interrupted(struct scan *s)

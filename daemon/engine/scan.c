@@ -105,19 +105,26 @@ static void scan_one(struct scan *x, const struct scanned_snapshot *t)
     CLEANUP(native_row_clear) struct native_row n;
     operation_init(&op);
     native_row_init(&n);
-    if (!t->backup[0] || !t->operation[0] || !t->volume_id[0] || t->incomplete[0])
+    if (t->incomplete[0] || !t->backup[0] || !t->operation[0] || !t->volume_id[0]) {
+        *(t->incomplete[0] ? &x->page.incomplete : &x->page.untagged) += 1;
         return;
+    }
     if (operation_read(&g->d, t->operation, &op) == 0) {
-        x->page.matched++;
+        /* Its record, which this scan took over first, may have named it. */
+        const bool fresh = op.rebuilt && op.created_ns >= x->began_ns && !json_object_get(x->there, op.id);
+        *(fresh ? &x->page.recorded : &x->page.matched) += 1;
         note_id(x, &op, t);
     } else {
         if (x->total.added + x->page.added >= SNAPSHOTS_MAX || !is_ours(g, t)) {
             x->page.passed++;
             return;
         }
-        if (add_rebuilt(x, t, &op) < 0)
+        if (add_rebuilt(x, t, &op) < 0) {
+            x->page.passed++;
             return;
+        }
         x->page.added++;
+        x->page.recorded++;
     }
     json_object_set_new(x->there, op.id, json_true());
     if (x->foreign)
@@ -255,16 +262,18 @@ static void scan_finish(struct scan *s, const struct err *e)
 {
     const struct scan_counts *n = &s->total;
     if (n->passed)
-        log_warning("repository \"%s\": %u snapshot%s with malformed tags passed over", s->repository, n->passed,
-                    plural(n->passed));
+        log_warning("repository \"%s\": %u snapshot%s passed over, with malformed tags or too many", s->repository,
+                    n->passed, plural(n->passed));
     if (n->malformed)
         log_warning("repository \"%s\": %u malformed record%s of backups passed over", s->repository, n->malformed,
                     plural(n->malformed));
-    CLEANUP_JSON json_t *out = json_pack(
-        "{s:s,s:s,s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i}", "operation", s->operation, "repository", s->repository,
-        "node", s->node, "snapshots", (int)n->snapshots, "added", (int)n->added, "known", (int)n->matched, "lost",
-        (int)s->lost, "outcomes", (int)n->records, "malformed", (int)n->malformed, "stale", (int)s->stale, "removed",
-        (int)s->removed, "elsewhere", (int)n->elsewhere, "unreadable", (int)n->unreadable);
+    CLEANUP_JSON json_t *out =
+        json_pack("{s:s,s:s,s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i}", "operation", s->operation,
+                  "repository", s->repository, "node", s->node, "snapshots", (int)n->snapshots, "known",
+                  (int)n->matched, "recorded", (int)n->recorded, "incomplete", (int)n->incomplete, "untagged",
+                  (int)n->untagged, "passed", (int)n->passed, "added", (int)n->added, "lost", (int)s->lost, "outcomes",
+                  (int)n->records, "malformed", (int)n->malformed, "stale", (int)s->stale, "removed", (int)s->removed,
+                  "elsewhere", (int)n->elsewhere, "unreadable", (int)n->unreadable);
     if (n->unreadable)
         log_warning(
             "repository \"%s\": %u snapshot%s of it cannot be read: whether recorded ones are missing is not known",
@@ -385,6 +394,9 @@ static void page_written(const struct err *e, void *arg)
     n->snapshots += s->page.snapshots;
     n->added += s->page.added;
     n->matched += s->page.matched;
+    n->recorded += s->page.recorded;
+    n->incomplete += s->page.incomplete;
+    n->untagged += s->page.untagged;
     n->passed += s->page.passed;
     if (s->page.unreadable > n->unreadable) /* each list counts all of them */
         n->unreadable = s->page.unreadable;

@@ -25,6 +25,10 @@ records() { manifests list snapferry-backup; }
 lose_records() { rm -rf "$STATE"; mkdir "$STATE"; }
 rebuilt() { [ "$(state "$1")" = "$2" ]; }
 
+counts() { # of a scan: snapshots and which of them, volumes, backups
+    askj scan main "$@" | jq -c '[.snapshots, .known, .recorded, .incomplete, .untagged, .passed, .added, .outcomes]'
+}
+
 starts "daemon"
 A=$(submit --job night)
 [ -n "$A" ] || { explain_failure; finish; }
@@ -81,7 +85,14 @@ same "and the skipped one" "$(doc "$A" | jq -r '.details.skipped[0] | "\(.volume
 same "its job" "$(doc "$A" | jq -r .job)" night
 same "it is known to be in the repository" "$(doc "$A" | jq -c .recorded)" '{"main":true}'
 restored_same "its good volume is restored" "$A" "$WORK/xfs/good.img" "$WORK/good.orig" repository
-ask scan main --quiet
+expect "another scan has nothing new to tell" 0 \
+    "^2 snapshots of this node in the repository: 2 recorded before$" -- ask scan main
+same "nor has it counted anything as new" "$(counts)" "[2,2,0,0,0,0,0,0]"
+same "its times are those of the backup" "$(doc "$A" | jq -c '[.created_ns == .started_ns, .created_ns < .ended_ns,
+    .recorded_ns > .ended_ns, (.operations | all(.created_ns <= .ended_ns and .recorded_ns > .ended_ns))]')" \
+    '[true,true,true,true]'
+check "as text as well" eval 'ask describe "$A" | grep -qE "^Recorded .*, by a scan of the repository" &&
+    ! ask describe "$A" | grep -q "^Created"'
 same "another scan changes nothing" "$(state "$A") $(doc "$A" |
     jq -c '.details.counts | [.attempted, .completed, .failed, .canceled, .skipped]')" "PartiallyFailed [2,1,1,0,0]"
 
@@ -104,8 +115,10 @@ STATE=$WORK/state2 RUN=$WORK/run2 CONF=$WORK/conf2 SNAPFERRYD=$WORK/elsewhere
 config_main 'node-name = othernode'
 starts "the daemon of another node"
 expect "its scan finds nothing of its own" 0 "0 snapshots of this node" -- ask scan main
-expect "told whose they are it lists them" 0 "1 snapshot of node testnode.*1 backup " -- eval \
-    "ask scan main --node testnode | tr '\n' ' '"
+told="1 snapshot of node testnode in the repository: 1 recorded now The outcome of 1 backup was taken over from the"
+expect "told whose they are it lists them" 0 "$told repository 1 volume of backups recorded that has no snapshot there" -- \
+    eval "ask scan main --node testnode | tr '\n' ' '"
+same "once" "$(counts --node testnode)" "[1,1,0,0,0,0,0,0]"
 same "with their outcome" "$(doc "$A" | jq -r '"\(.state) \(.node)"')" "PartiallyFailed testnode"
 expect "shown as of that node" 0 "of node testnode" -- ask backups
 cp "$WORK/good.orig" "$WORK/xfs/good.img"
@@ -224,7 +237,23 @@ same "with its provisional record" "$(prov)" ""
 # ---- written by an earlier version ----
 sf "$REPO" backup "$WORK/good.orig" --as snapferry@testnode:/old --tag backup:old-1 --tag operation:up-old-1.old \
     --tag volume-id:old --tag volume:/srv/old.img --tag job:old --quiet
-check "scan" ask scan main --quiet
+same "scan records it" "$(counts)" "[2,1,1,0,0,0,1,0]"
+same "when it began is not known" "$(doc old-1 | jq -c '[.started_ns == null, .created_ns == .ended_ns]')" '[true,true]'
+check "nor said, nor how long it took" eval 'ask describe old-1 | grep -q "^Recorded" &&
+    ! ask describe old-1 | grep -qE "^(Created|Started)|^State +Unknown in "'
+sf "$REPO" backup "$WORK/good.orig" --as snapferry@testnode:/old --tag backup:old-2 --tag operation:up-old-2.old \
+    --tag volume-id:old --tag volume:/srv/old.img --tag job:old --quiet
+sf "$REPO" backup "$WORK/good.orig" --as snapferry@testnode:/hand --quiet
+old=$(manifests list snapshot | jq -c 'select(.data.tags["tag:backup"] == "old-2")')
+jq -c 'del(.id) | .data.incomplete = "checkpoint" | .data.tags["tag:operation"] = "up-old-3.old"' <<<"$old" |
+    manifests add
+jq -c 'del(.id) | .data.tags["tag:operation"] = "up-old-4\u001b"' <<<"$old" | manifests add
+told="2 recorded before, 1 recorded now, 1 of interrupted backups, 1 made without the daemon, 1 passed over"
+expect "another one of that volume, one by hand, one that was interrupted, a malformed one" 0 \
+    "^6 snapshots of this node in the repository: $told" -- ask scan main
+same "a second time" "$(counts)" "[6,3,0,1,1,1,0,0]"
+check "those go" eval 'manifests remove $(manifests list snapshot | jq -r "select(.data.incomplete // \"\" != \"\" or
+    (.data.tags[\"tag:operation\"] // \"\" | test(\"up-old-[12]|^up-[a-z]*-2\") | not)) | .id")'
 same "its outcome is not known" "$(state old-1)" Unknown
 same "its volume is there" "$(doc old-1 | jq -r '.operations[0].state')" Completed
 expect "and it says so" 0 "has no record of its outcome" -- ask backups
@@ -303,7 +332,8 @@ forge_snapshot 'range(3000) as $i | .data.startTime = "2026-01-01T00:00:00.\(100
     .data.tags["tag:operation"] = "up-many\($i)" | .labels["tag:backup"] = "many\($i)"' >"$WORK/forged"
 check "3,000 more snapshots" eval 'manifests add <"$WORK/forged"'
 before=$(scans)
-expect "are added to the records" 0 "3000 volumes added" -- ask scan main
+expect "are added to the records" 0 \
+    "^3003 snapshots of this node.*: 3 recorded before, 3000 recorded now$" -- ask scan main
 same "by two operations" $(($(scans) - before)) 2
 same "the volume's last good backup is the newest of them" "$(last_good)" many0
 manifests list snapshot | jq -r 'select(.data.tags["tag:backup"] // "" | startswith("many")) | .id' >"$WORK/ids"
@@ -314,7 +344,7 @@ same "and the last good backup is the one before" "$(last_good)" "$real"
 # Dated ahead, it would be the newest for ever, and missed by no scan.
 forge_snapshot '.data.endTime = "2199-01-01T00:00:00Z" | .data.tags["tag:backup"] = "ahead" |
     .data.tags["tag:operation"] = "up-ahead" | .labels["tag:backup"] = "ahead"' | manifests add
-expect "one that is dated ahead is added" 0 "1 volume added" -- ask scan main
+expect "one that is dated ahead is added" 0 "[0-9]+ recorded before, 1 recorded now" -- ask scan main
 same "as of now" "$(sql "SELECT count(*) FROM operations WHERE parent = 'ahead' AND
     json_extract(doc, '$.completed_ns') / 1000000000 <= $(date +%s)")" 1
 manifests remove $(manifests list snapshot | jq -r 'select(.data.tags["tag:backup"] == "ahead") | .id')
