@@ -116,7 +116,8 @@ config_main 'node-name = othernode'
 starts "the daemon of another node"
 expect "its scan finds nothing of its own" 0 "0 snapshots of this node" -- ask scan main
 told="1 snapshot of node testnode in the repository: 1 recorded now The outcome of 1 backup was taken over from the"
-expect "told whose they are it lists them" 0 "$told repository 1 volume of backups recorded that has no snapshot there" -- \
+expect "told whose they are it lists them" 0 \
+    "$told repository 1 volume of backups recorded that has no snapshot there" -- \
     eval "ask scan main --node testnode | tr '\n' ' '"
 same "once" "$(counts --node testnode)" "[1,1,0,0,0,0,0,0]"
 same "with their outcome" "$(doc "$A" | jq -r '"\(.state) \(.node)"')" "PartiallyFailed testnode"
