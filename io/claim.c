@@ -116,13 +116,26 @@ static bool among_devices(int dir)
            stat("/", &here) == 0 && here.st_dev != devices.st_dev;
 }
 
+/* Where a file is that exists, whatever links lead there. */
+static int place_open(int file, const char *path)
+{
+    char self[64], real[PATH_MAX];
+    snprintf(self, sizeof self, "/proc/self/fd/%d", file);
+    const ssize_t n = file < 0 ? -1 : readlink(self, real, sizeof real - 1);
+    if (n < 0)
+        return directory_open(path);
+    real[n] = '\0';
+    return directory_open(real);
+}
+
 int claim_place_of_file(const char *path, struct err *e)
 {
     char where[PATH_MAX];
-    CLEANUP_CLOSE int fd = directory_open(path);
+    CLEANUP_CLOSE int file = open(path, O_PATH | O_CLOEXEC);
+    CLEANUP_CLOSE int fd = place_open(file, path);
     if (fd < 0)
         return 0; /* a missing directory is reported where the file is opened */
-    if (in_repository(fd, where, sizeof where)) {
+    if (in_repository(fd, where, sizeof where) || (file >= 0 && in_repository(file, where, sizeof where))) {
         err_plain(e, ERR_TARGET, EINVAL, "restore target %s lies in the directory of a repository, %s", path, where);
         err_hint(e, "restore to a place outside of it");
         return -EINVAL;

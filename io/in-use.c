@@ -484,32 +484,3 @@ bool in_use_loop(const struct stat *st, char *out, size_t size)
     struct walk w = {.out = out, .size = size, .target = *st};
     return is_looped(&w, node_of_stat(st), 0, 0);
 }
-
-/* ---- repositories ---- */
-
-bool in_repository(int dir, char *out, size_t size)
-{
-    static const char *const marks[] = {"kopia.repository.f", "kopia.repository"};
-    CLEANUP_CLOSE int at = fcntl(dir, F_DUPFD_CLOEXEC, 3);
-    struct stat here, above;
-    while (at >= 0 && fstat(at, &here) == 0) {
-        for (unsigned i = 0; i < sizeof marks / sizeof *marks; i++) {
-            struct stat st;
-            char self[64];
-            if (fstatat(at, marks[i], &st, AT_SYMLINK_NOFOLLOW) < 0)
-                continue;
-            snprintf(self, sizeof self, "/proc/self/fd/%d", at);
-            ssize_t n = readlink(self, out, size - 1);
-            if (n < 0)
-                n = snprintf(out, size, "its directory");
-            out[(size_t)n < size ? (size_t)n : size - 1] = '\0';
-            return true;
-        }
-        int up = openat(at, "..", O_PATH | O_DIRECTORY | O_CLOEXEC);
-        close(at);
-        at = up;
-        if (at >= 0 && fstat(at, &above) == 0 && above.st_dev == here.st_dev && above.st_ino == here.st_ino)
-            return false; /* the root */
-    }
-    return false;
-}

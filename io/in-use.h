@@ -35,9 +35,11 @@ enum use in_use(const struct stat *st, char *out, size_t size);
 bool in_use_loop(const struct stat *st, char *out, size_t size);
 
 /*
- * Whether an open directory is, or lies in, the directory of a Kopia repository; `out` gets the path of the repository.
+ * Whether an open directory is, or lies in, the directory of a Kopia repository, also if a part of that is mounted
+ * elsewhere; of a file whether it is itself mounted from there. `out` gets the path of the repository.
+ * (in-repository.c)
  */
-bool in_repository(int dir, char *out, size_t size);
+bool in_repository(int fd, char *out, size_t size);
 
 /* Tests: where targets of the kernel are configured, in place of /sys/kernel/config. */
 void in_use_configfs_test(const char *root);

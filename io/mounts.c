@@ -27,7 +27,7 @@ static bool parse_mount(char *line, struct mount_row *m)
 {
     unsigned maj, min;
     int at = 0;
-    if (sscanf(line, "%d %*d %u:%u %*s %4095s %n", &m->id, &maj, &min, m->point, &at) < 4 || at == 0)
+    if (sscanf(line, "%d %*d %u:%u %4095s %4095s %n", &m->id, &maj, &min, m->root, m->point, &at) < 5 || at == 0)
         return false;
     m->dev = makedev(maj, min);
     const char *sep = strstr(line + at, " - ");
@@ -37,6 +37,7 @@ static bool parse_mount(char *line, struct mount_row *m)
     if (!sep || sscanf(sep + 3, "%63s %4095s %255s", m->type, m->source, super) != 3)
         return false;
     m->rw = strncmp(super, "rw", 2) == 0 && (super[2] == '\0' || super[2] == ',');
+    mount_unescape(m->root);
     mount_unescape(m->point);
     mount_unescape(m->source);
     return true;

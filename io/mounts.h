@@ -17,6 +17,7 @@
 struct mount_row {
     int id;
     dev_t dev;
+    char root[PATH_MAX]; /* which directory of the file system */
     char point[PATH_MAX], type[64], source[PATH_MAX];
     bool
         rw; /* of the superblock, not of this mount point: the file system may write if any of its mount points is rw */

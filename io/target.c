@@ -162,6 +162,15 @@ static int setup_existing(struct target *t, struct err *e)
     struct stat st;
     if (fstat(t->fd, &st) < 0 || !S_ISREG(st.st_mode))
         return err_set(e, ERR_TARGET, 0, "restore target %s changed while it was opened", t->path);
+    /* Whoever wants to see this name restored does not expect that others change with it: a blob of a repository may be
+     * one of them. */
+    if (st.st_nlink > 1) {
+        err_plain(e, ERR_TARGET, EMLINK,
+                  "restore target %s has %ju names (hard links): all of them would be overwritten", t->path,
+                  (uintmax_t)st.st_nlink);
+        err_hint(e, "restore to a new file and rename it to this name, or remove the name first");
+        return -EMLINK;
+    }
     /* A file with a size but no data can be overwritten without loss, and reads as zeros like a new one. */
     bool empty = st.st_size == 0 || (lseek(t->fd, 0, SEEK_DATA) < 0 && errno == ENXIO);
     if (!empty && !t->o.force && !t->o.keep_contents && !t->o.resume) {

@@ -32,6 +32,19 @@ ln -s "$R/sub" "$WORK/link"
 expect "and by a link" 17 'directory of a repository' -- restore "$WORK/link/out"
 same "nothing was made there" "$(ls "$R/sub")" ""
 
+# A blob by another name.
+blob=$(find "$R/p" -name '*.f' -size +4M | head -n 1)
+before=$(sha256sum <"$blob")
+ln -s "$blob" "$WORK/blob.link"
+expect "a link to a blob is refused with --force, too" 17 'directory of a repository' -- restore "$WORK/blob.link" --force
+ln "$blob" "$WORK/blob.name"
+expect "a file with several names is refused with --force, too" 17 'has 2 names .hard links.: all of them would' -- \
+    restore "$WORK/blob.name" --force
+expect "with a range of it" 17 'has 2 names' -- restore "$WORK/blob.name" --offset 0 --length 4096
+expect "and with --resume" 17 'has 2 names' -- restore "$WORK/blob.name" --resume
+rm "$WORK/blob.name" "$WORK/blob.link"
+same "it is as it was" "$(sha256sum <"$blob")" "$before"
+
 # A device that is not there: a file of its name would be in memory, and gone when the machine goes down.
 if [ "$(stat -c %d /dev)" != "$(stat -c %d /)" ]; then
     expect "a device that is not there" 17 'there is no such device' -- restore "/dev/snapferry-none-$$"
@@ -129,9 +142,28 @@ detach() {
 at_exit 'while read -r _ d; do losetup -d "$d"; done < <(for d in "${!attached[@]}"; do
     echo "${attached[$d]} $d"; done | sort -rn)'
 
+# A part of a repository that is mounted elsewhere: one below its directory, one of a blob, a mount of a mount, one over
+# itself.
+bind() { mkdir -p "$2" && mount --bind "$1" "$2" && at_exit "umount -l '$2'"; }
+bind "$R/sub" "$WORK/part"
+expect "a file in a part of a repository that is mounted elsewhere" 17 "directory of a repository, $R" -- \
+    restore "$WORK/part/out" --force
+mkdir -p "$R/sub/deep"
+bind "$WORK/part/deep" "$WORK/deep"
+mkdir "$WORK/deep/dir"
+expect "in a part of that" 17 "directory of a repository, $R" -- restore "$WORK/deep/dir/out"
+bind "$R/sub" "$R/sub/deep"
+expect "in a part that is mounted over itself" 17 "directory of a repository, $R" -- restore "$R/sub/deep/out"
+: >"$WORK/blob"
+mount --bind "$blob" "$WORK/blob"; at_exit "umount -l '$WORK/blob'"
+expect "a blob that is mounted elsewhere" 17 "directory of a repository, $R" -- restore "$WORK/blob" --force
+same "it is as before" "$(sha256sum <"$blob")" "$before"
+mkdir -p "$WORK/else/where"
+bind "$WORK/else" "$WORK/other"
+expect "what is mounted from elsewhere is no repository's" 0 -- restore "$WORK/other/where/out"
+umount "$R/sub/deep" "$WORK/deep" "$WORK/part" "$WORK/blob" "$WORK/other"
+
 # A blob below a loop device, and below two.
-blob=$(find "$R/p" -name '*.f' -size +4M | head -n 1)
-before=$(sha256sum <"$blob")
 attach "$blob" 2>/dev/null; dev=$DEV
 attach "$dev" 2>/dev/null; upper=$DEV
 for target in "$dev" "$upper"; do
