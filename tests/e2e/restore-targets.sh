@@ -36,7 +36,8 @@ same "nothing was made there" "$(ls "$R/sub")" ""
 blob=$(find "$R/p" -name '*.f' -size +4M | head -n 1)
 before=$(sha256sum <"$blob")
 ln -s "$blob" "$WORK/blob.link"
-expect "a link to a blob is refused with --force, too" 17 'directory of a repository' -- restore "$WORK/blob.link" --force
+expect "a link to a blob is refused with --force, too" 17 'directory of a repository' -- \
+    restore "$WORK/blob.link" --force
 ln "$blob" "$WORK/blob.name"
 expect "a file with several names is refused with --force, too" 17 'has 2 names .hard links.: all of them would' -- \
     restore "$WORK/blob.name" --force
