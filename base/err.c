@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 static enum err_class class_of_errno(int sys)
 {
@@ -30,6 +31,19 @@ static bool errno_is_appended(enum err_class cls, int sys)
     return sys > 0 && cls != ERR_USAGE && cls != ERR_INTERRUPTED && sys != EBADMSG && sys != ENOTSUP;
 }
 
+/* A write was cut by the limit on the size of files: no other advice helps. */
+static bool hint_limit(struct err *e)
+{
+    struct rlimit limit;
+    if (e->sys != EFBIG || e->cls == ERR_USAGE || e->cls == ERR_FORMAT || e->cls == ERR_DAMAGE ||
+        getrlimit(RLIMIT_FSIZE, &limit) < 0 || limit.rlim_cur == RLIM_INFINITY)
+        return false;
+    snprintf(e->hint, sizeof e->hint,
+             "no file may have more than %llu bytes here: raise LimitFSIZE= of the unit, or `ulimit -f`",
+             (unsigned long long)limit.rlim_cur);
+    return true;
+}
+
 static int err_vset(struct err *e, enum err_class cls, int sys, bool tell, const char *fmt, va_list ap)
     __attribute__((format(printf, 5, 0)));
 static int err_vset(struct err *e, enum err_class cls, int sys, bool tell, const char *fmt, va_list ap)
@@ -48,6 +62,7 @@ static int err_vset(struct err *e, enum err_class cls, int sys, bool tell, const
     e->cls = cls == ERR_GENERIC ? class_of_errno(sys) : cls;
     e->sys = sys;
     e->hint[0] = '\0';
+    hint_limit(e);
     return ret;
 }
 
@@ -88,6 +103,8 @@ int err_hint(struct err *e, const char *fmt, ...)
 {
     if (!e)
         return -EIO;
+    if (hint_limit(e))
+        return -EFBIG;
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(e->hint, sizeof e->hint, fmt, ap);

@@ -111,7 +111,7 @@ static void print_result(const struct options *o, const struct maintain_result *
     if (r->logs.n)
         print_sum("Logs deleted", &r->logs, "log");
     if (r->leftovers.n)
-        print_sum("Left by killed", &r->leftovers, "file");
+        print_sum("Of killed writers", &r->leftovers, "file");
     if (r->locks.n)
         print_sum("Locks extended", &r->locks, "blob");
     print_index(&r->index);

@@ -178,6 +178,7 @@ static void maintain_text(struct text *t, const json_t *r)
     }
     put_text(t, "%s%s of %s in packs", jbool(m, "dryRun") ? "would free " : "freed ",
              text_size(jobj(summary, "deletedPacks"), "bytes"), text_size(m, "packBytes"));
+    put_item(t, jobj(summary, "leftovers"), "bytes", "of unfinished files of killed writers");
     if (jint(m, "reclaimableBytes") > 0)
         put_text(t, ", %s kept for now", text_size(m, "reclaimableBytes"));
     if (jint(m, "backFromNs") > 0)

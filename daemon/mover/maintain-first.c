@@ -28,10 +28,10 @@ static int start_time(struct run *m, struct err *e)
     return rc == 0 ? run_check_times(m, before, m->started_ns, now_ns(), e) : rc;
 }
 
-static int free_leftovers(struct run *m, struct err *e)
+int run_leftovers(struct run *m, struct err *e)
 {
     struct blob_leftovers left;
-    int rc = leftovers_remove(m->r, false, &left, e);
+    int rc = leftovers_remove(m->r, m->o->dry_run, &left, e);
     m->ret->leftovers.n += left.files;
     m->ret->leftovers.bytes += left.bytes;
     crash_point("maintenance-leftovers");
@@ -60,7 +60,7 @@ static int free_packs(struct run *m, struct err *e)
 
 int run_free_first(struct run *m, struct err *e)
 {
-    static int (*const steps[])(struct run * m, struct err * e) = {free_leftovers, run_clean_logs, free_index,
+    static int (*const steps[])(struct run * m, struct err * e) = {run_leftovers, run_clean_logs, free_index,
                                                                    free_packs};
     struct maintain_result *res = m->ret;
     int rc = start_time(m, e);

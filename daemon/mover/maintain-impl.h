@@ -89,6 +89,8 @@ int run_check_times(const struct run *m, int64_t before, int64_t then, int64_t a
 /* Without delays nobody else may use the repository. */
 int run_check_alone(const struct run *m, struct err *e);
 int run_clean_logs(struct run *m, struct err *e);
+/* Files of killed writers, older than a day, are deleted. */
+int run_leftovers(struct run *m, struct err *e);
 /* What snapshots need, by the current view of the index: all of it is in the index. */
 int run_mark(struct run *m, struct err *e);
 void run_forget(struct run *m); /* what run_look() and run_mark() have found */

@@ -47,10 +47,9 @@ json_t *maintain_result_json(const struct maintain_result *r, bool full, bool dr
         "nextFull", time_json(r->next_full_ns, r->next_full_ns != INT64_MIN), "seconds", r->seconds, "rewritten",
         sum_json(&r->rewritten), "rewrittenPacks", (json_int_t)r->rewritten_packs, "unreadable",
         sum_json(&r->unreadable), "extendedLocks", sum_json(&r->locks));
-    /* Of a run that had little room. */
     if (all && r->leftovers.n)
         json_object_set_new(all, "leftovers", sum_json(&r->leftovers));
-    if (all && r->needs) {
+    if (all && r->needs) { /* of a run that had little room */
         json_object_set_new(all, "unmarked", sum_json(&r->unmarked));
         json_object_set_new(all, "needsBytes", json_integer((json_int_t)r->needs));
         json_object_set_new(all, "freeBytes", json_integer((json_int_t)r->free));

@@ -283,7 +283,8 @@ static int run_tasks(struct run *m, struct err *e)
     if (rc < 0 || !m->o->full)
         return rc;
     rc = run_clean_logs(m, e);
-    return task_end(m, MAINT_CLEANUP_LOGS, rc, e);
+    rc = task_end(m, MAINT_CLEANUP_LOGS, rc, e);
+    return rc == 0 ? run_leftovers(m, e) : rc;
 }
 
 /* What can be deleted without writing goes first where there is little room, or none to say that a run has begun. */

@@ -61,7 +61,7 @@ struct maintain_result {
     uint64_t damaged;              /* contents that are needed, marked deleted and cannot be read */
     struct maintain_sum markers;   /* session markers deleted */
     struct maintain_sum logs;      /* log blobs deleted */
-    struct maintain_sum leftovers; /* files of killed writers, deleted because there is little room */
+    struct maintain_sum leftovers; /* files of killed writers, deleted */
     struct maintain_sum unmarked;  /* contents that would be marked deleted if there were room for the marks */
     uint64_t needs;                /* bytes of room that what was left undone needs; 0: nothing was */
     uint64_t free;                 /* bytes that were free in the end, where `needs` */

@@ -62,10 +62,17 @@ check "is noted as well" [ "$(known '.quick.success_ns > 0')" = true ]
 
 # By schedule.
 age 25
+left=$REPO/p/dead-s1111111111111111147.f.tmp.0123456789abcdef
+head -c 4000 /dev/zero >"$left"
+touch -d '25 hours ago' "$left"
+find "$REPO" -name 'kopia.repository.f' -exec touch {} + # by whose time files have an age
 keys "maintenance = yes" "maintenance-full = *:*:0/2"
 check "full maintenance every two seconds" ask reload --wait
 scheduled() { runs "json_extract(doc, '\$.maintain.scheduled') AND state = 'Completed'"; }
 check "is done" until_true 30 eval '[ "$(scheduled)" -ge 2 ]'
+check "what a killed writer left is gone" test ! -e "$left"
+same "and was counted" "$(sql "SELECT sum(json_extract(doc, '$.result.maintenance.summary.leftovers.count'))
+    FROM operations")" 1
 keys "maintenance = no"
 check "switched off" ask reload --wait
 check "what runs ends" until_true 20 none_runs

@@ -26,6 +26,13 @@ dd if=/dev/zero of="$WORK/cachefs/fill" bs=4k status=none 2>/dev/null
 expect "18: verify with a full cache file system" 18 'No space left' -- \
     env XDG_CACHE_HOME="$WORK/cachefs" "$SNAPFERRY" -r "$WORK/small/repo" --password-file "$WORK/password" \
     verify --quiet
+# A limit on the size of files is named, whatever file it cuts.
+small() { # KiB COMMAND...
+    (ulimit -f "$1"; XDG_CACHE_HOME=$WORK/cachelimit sf "$WORK/small/repo" "${@:2}" --quiet) 2>&1 | tr '\n' ' '
+}
+limit='File too large.*no file may have more than [0-9]+ bytes here: raise LimitFSIZE= of the unit, or .ulimit -f'
+expect "its cache" 0 "cache.*$limit" -- small 1 verify
+expect "a target" 0 "target.*$limit" -- small 4096 restore latest "$WORK/limited"
 limited() { (ulimit -f 4096; sf "$WORK/small/repo" restore latest "$WORK/limited" --quiet); }
 expect "a limit on the size of files is an error message, not SIGXFSZ" 17 'File too large' -- limited
 mount -o remount,ro "$WORK/small"
