@@ -251,7 +251,7 @@ test-s3-maintenance: test-programs
 
 # The engine's decisions against their model for a long time, on all CPUs: make model SEQUENCES=200000. All parts
 # together must reach each cell of the state tables a hundred times.
-.PHONY: model mutants print-cflags print-libs
+.PHONY: model mutants print-cflags print-libs print-programs
 SEQUENCES ?= 200000
 model: $(BUILD)/tests/unit/test_model
 	@n=$$(nproc) each=$$(($(SEQUENCES) / $$(nproc))) pids='' rc=0; rm -f $(BUILD)/model.*.log; \
@@ -272,6 +272,8 @@ mutants: test-programs
 	@BUILD=$(BUILD) JOBS=$$(nproc) perl tests/mutants.pl $(MUTANTS)
 print-cflags:
 	@echo '$(CFLAGS_ALL)'
+print-programs:
+	@echo '$(PROGRAMS)'
 print-libs:
 	@echo '$(LDFLAGS_ALL) $(LIBS) $(PKG_LIBS) -lcmocka -lm'
 

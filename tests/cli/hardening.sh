@@ -4,8 +4,10 @@
 . "$(dirname "$0")/../lib.sh"
 cd "$(dirname "$0")/../.." || exit 1
 flags=$(make -s print-cflags BUILD="$BUILD")
-for p in snapferry snapferryd snapferry-mover; do
-    file=$BUILD/$p
+programs=$(make -s print-programs BUILD="$BUILD")
+check "all four of them: $(basename -a $programs | paste -sd' ')" test "$(wc -w <<<"$programs")" -ge 4
+for file in $programs; do
+    p=$(basename "$file")
     check "$p: position-independent" grep -q 'DYN (Pos' <<<"$(readelf -hW "$file")"
     check "$p: read-only relocations, bound at start" \
         test "$(readelf -lW "$file" | grep -c GNU_RELRO)$(readelf -dW "$file" | grep -c 'BIND_NOW')" = 11

@@ -7,7 +7,7 @@
 . "$(dirname "$0")/../daemon-lib.sh"
 need_root "a file system with native snapshots"
 fs_make xfs xfs 500 || exit 1
-forged="source operation time size image malformed"
+forged="source operation time end size image malformed"
 kinds="$forged none"
 for k in $kinds; do random_file "$WORK/xfs/$k.img" 3000000 ${#k}; done
 random_file "$WORK/xfs/size.img" 2000000 9
@@ -37,6 +37,7 @@ missing=k$(head -c 16 /dev/urandom | od -An -tx1 | tr -d ' \n')
     of source | jq -c '.data.source.path = "/another" | .labels.path = "/another"'
     of operation | jq -c '.data.tags["tag:operation"] = "another" | .labels["tag:operation"] = "another"'
     of time | jq -c '.data.startTime = "2020-01-01T00:00:00Z" | .data.endTime = "2020-01-01T00:01:00Z"'
+    of end | jq -c '.data.endTime = "2036-01-01T00:00:00Z"'
     of size | jq -c --argjson r "$none" '.data.rootEntry = $r'
     of image | jq -c --arg o "$missing" '.data.rootEntry.obj = $o'
     of malformed | jq -c 'del(.data.rootEntry)'
@@ -52,9 +53,9 @@ check "what is what was written: its native snapshot goes" until_true 20 pruned 
 for k in $forged; do
     check "forged $k: the native snapshot stays" eval "! pruned $k"
 done
-expect "status --check fails" 3 'main": 5 snapshots of backups are damaged or not what was backed up' -- \
+expect "status --check fails" 3 'main": 6 snapshots of backups are damaged or not what was backed up' -- \
     ask status --check
-expect "and tells of one what is wrong" 3 'it (is a snapshot of|was written by|was started at)|volume.img' -- \
+expect "and tells of one what is wrong" 3 'it (is a snapshot of|was written by|was started at|ended at)|volume.img' -- \
     ask status --check
 stops "a restart"
 starts "changes nothing" || { explain_failure; finish; }

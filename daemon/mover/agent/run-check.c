@@ -64,7 +64,7 @@ static int compare(struct check *c, struct snapshot *s, const char **unfit, char
     const json_int_t after = json_integer_value(json_object_get(x, "afterNs"));
     const json_int_t before = json_integer_value(json_object_get(x, "beforeNs"));
     const json_int_t size = json_integer_value(json_object_get(x, "size"));
-    char text[4500], start[TIME_TEXT];
+    char text[4500], time[TIME_TEXT];
     *why = '\0';
     *unfit = OTHER;
     if (s->incomplete[0])
@@ -77,7 +77,9 @@ static int compare(struct check *c, struct snapshot *s, const char **unfit, char
         snprintf(why, cap, "it was written by operation \"%.200s\", not by %.200s", tagged ? tagged : "", operation);
     else if ((after && s->start_ns < after - SKEW_NS) || (before && s->start_ns > before + SKEW_NS))
         snprintf(why, cap, "it was started at %s, which does not match the native snapshot",
-                 time_text(s->start_ns, start));
+                 time_text(s->start_ns, time));
+    else if ((after && s->end_ns < after - SKEW_NS) || (before && s->end_ns > before + SKEW_NS))
+        snprintf(why, cap, "it ended at %s, which does not match the backup", time_text(s->end_ns, time));
     if (*why || !x)
         return 0;
     struct dir_entry image;
