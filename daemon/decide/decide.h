@@ -245,6 +245,7 @@ enum act_kind {
     ACT_JOURNAL_OPERATION, /* the line of an operation that has ended */
     ACT_JOURNAL_RUN,       /* the line of a backup or restore that has ended */
     ACT_NATIVES,           /* what was planned for the native snapshots of one volume */
+    ACT_SWEEP_KEPT,        /* remove what was kept for inspection and is released */
     ACT_REQUEST_ENDED,     /* of `event`: call its ended() with its `err` */
     ACT_CRASH_POINT        /* a place where tests kill the process */
 };
@@ -284,6 +285,7 @@ void plan_mover_adopt(struct decide *d, const struct operation *op);
 void plan_mover_cancel(struct decide *d, const struct operation *op);
 void plan_mover_forget(struct decide *d, const char *id, const char *plugin, const char *plugin_id);
 void plan_live_drop(struct decide *d, const char *id);
+void plan_sweep_kept(struct decide *d);
 /* Outside a turn it is logged at once. */
 void plan_log(struct decide *d, enum log_level level, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 void plan_operation_ended(struct decide *d, const struct operation *op);
@@ -750,8 +752,11 @@ int natives_ask_repository(struct decide *d, const char *repository, json_t *che
 /* The operation fails: notes in the record of its native snapshot, which the caller writes, what stays, and takes the
  * intermediate over from its intent. Nothing, if that is not wanted, or something of the volume is kept already. */
 void kept_note(struct decide *d, const struct operation *op, struct native_row *n);
-/* It is no longer wanted: changes the row only. False: it was not kept. */
-bool kept_release(struct native_row *n);
+/* The native snapshot that is kept since this operation failed; it may be that of a retry by now. NULL: none. */
+const struct native_row *kept_of(struct records *r, const struct operation *op);
+/* It is no longer wanted: changes the row, which the caller writes; its intermediate is removed then. False: it was not
+ * kept. */
+bool kept_release(struct decide *d, struct native_row *n);
 /* Whether an intermediate of that alias is kept, or released and not removed yet. */
 bool kept_has(struct records *r, const char *alias);
 /* Intermediates that were released, as intents to undo; their ids are numbers of the rows. New reference, NULL: none.

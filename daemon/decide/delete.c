@@ -17,6 +17,7 @@
 #include <string.h>
 
 struct owned {
+    struct decide *decide;
     const char *backup;
     bool only_backups;
     json_t *natives, *plugins, *operations;
@@ -26,16 +27,32 @@ struct owned {
     char held[64], restore[512];
     struct native_row inspected; /* the first one that is kept for inspection */
     unsigned n_inspected;
+    struct strs kept; /* native snapshots of another backup, which tried it again: what is kept with them is of this */
 };
+
+static int own_inspected(struct owned *o, const struct native_row *n)
+{
+    const bool first = n->kept.there && !n->kept.released && !o->n_inspected++;
+    return first && native_row_copy(&o->inspected, n) < 0 ? -ENOMEM : 0;
+}
 
 static int own_native(const struct native_row *n, void *arg)
 {
     struct owned *o = arg;
     if (n->hold.held)
         snprintf(o->held, sizeof o->held, "%s", n->id);
-    if (n->kept.there && !n->kept.released && !o->n_inspected++ && native_row_copy(&o->inspected, n) < 0)
+    if (own_inspected(o, n) < 0)
         return -ENOMEM;
     return json_array_append_new(o->natives, native_removal(n));
+}
+
+/* The native snapshot is that of a retry since, what was kept of the failure is not. */
+static int own_kept(struct owned *o, const struct operation *op)
+{
+    const struct native_row *n = kept_of(o->decide->records, op);
+    if (!n || !strcmp(n->parent, o->backup))
+        return 0;
+    return strs_add(&o->kept, n->id) < 0 ? -ENOMEM : own_inspected(o, n);
 }
 
 static json_t *claims_of(struct owned *o, const char *repository)
@@ -69,6 +86,8 @@ static int own_operation(const struct operation *op, void *arg)
     if (op->kind != KIND_BACKUP)
         return 0;
     json_array_append_new(o->volume_ids, json_string(op->volume_id));
+    if (own_kept(o, op) < 0)
+        return -ENOMEM;
     if (op->policy->mover[0] && (op->state == OP_SKIPPED || op->lost || op->result.skip[0]))
         return 0; /* the plugin stores nothing of it */
     if (op->policy->mover[0] && op->result.there)
@@ -96,7 +115,8 @@ static int look(struct decide *d, const char *backup, struct owned *o, struct er
 {
     struct native_row_filter natives = {.parent = backup};
     struct operation_filter f = {.parent = backup}, live = {.live = true};
-    *o = (struct owned){.backup = backup,
+    *o = (struct owned){.decide = d,
+                        .backup = backup,
                         .natives = json_array(),
                         .snapshots = json_object(),
                         .plugins = json_array(),
@@ -129,6 +149,7 @@ static void owned_clear(struct owned *o)
     json_decref(o->volumes);
     json_decref(o->volume_ids);
     native_row_clear(&o->inspected);
+    strs_clear(&o->kept);
 }
 
 /* What the repositories no longer have protects nothing, whatever of the backup is still to be removed. */
@@ -327,6 +348,26 @@ static bool delete_snapshots(struct decide *d, struct operation *op, const struc
     return done;
 }
 
+/* True when nothing is left of what was kept of it with native snapshots of other backups. */
+static bool delete_kept(struct decide *d, struct operation *op, const struct owned *o)
+{
+    char why[700] = "removing what was kept for inspection";
+    bool done = true;
+    for (unsigned i = 0; i < o->kept.n; i++) {
+        CLEANUP(native_row_clear) struct native_row n = ROW_INIT;
+        if (native_row_read(d, o->kept.v[i], &n) < 0)
+            continue;
+        if (kept_release(d, &n))
+            native_row_write(d, &n);
+        if (n.kept.there && n.kept.error[0])
+            snprintf(why, sizeof why, "%s", n.kept.error);
+        done = done && !n.kept.there;
+    }
+    if (!done)
+        wait_for(d, op, why);
+    return done;
+}
+
 /* The backup leaves the records, in one transaction with the end of this operation. */
 static void forget(struct decide *d, struct operation *op, const struct owned *o)
 {
@@ -400,7 +441,8 @@ void decide_delete(struct decide *d, struct operation *op)
         plan_work(d, ROW_OPERATION, op->id, WORK_DELETE_NATIVES, json_pack("{s:O}", "items", o.natives), 600);
         return;
     }
-    forget(d, op, &o);
+    if (delete_kept(d, op, &o))
+        forget(d, op, &o);
 }
 
 void delete_work_ended(struct decide *d, struct operation *op, enum work w, struct work_result *s)
@@ -417,11 +459,16 @@ void delete_work_ended(struct decide *d, struct operation *op, enum work w, stru
 static int refuse_inspected(const struct backup *b, const struct owned *o, struct err *e)
 {
     const struct native_row *n = &o->inspected;
+    CLEANUP(operation_clear) struct operation failed = ROW_INIT;
     char more[64] = "";
     if (o->n_inspected > 1)
         snprintf(more, sizeof more, ", and of %u other volume%s", o->n_inspected - 1, plural(o->n_inspected - 1));
-    err_set(e, ERR_BUSY, 0, "backup %s failed and is kept for inspection: native snapshot %s of %s%s%s%s", b->id, n->id,
-            n->volume->name, n->kept.alias[0] ? " with its intermediate " : "", n->kept.alias, more);
+    if (operation_read(o->decide, n->kept.operation, &failed) == 0 && strcmp(failed.parent, b->id) != 0)
+        err_set(e, ERR_BUSY, 0, "native snapshot %s of %s is kept for inspection%s%s, since backup %s failed%s", n->id,
+                n->volume->name, n->kept.alias[0] ? " with its intermediate " : "", n->kept.alias, failed.parent, more);
+    else
+        err_set(e, ERR_BUSY, 0, "backup %s failed and is kept for inspection: native snapshot %s of %s%s%s%s", b->id,
+                n->id, n->volume->name, n->kept.alias[0] ? " with its intermediate " : "", n->kept.alias, more);
     return err_hint(e, "`snapferry unhold %s` removes what was kept, --even-kept also deletes it with the backup",
                     o->n_inspected > 1 ? b->id : n->id);
 }

@@ -8,7 +8,7 @@
  * the intermediate is removed first, by the sweep and again after a crash, and then the native snapshot is judged as
  * any other one. Of each volume the first failure is kept: a job that fails each night does not fill the pool.
  *
- * Crash points: engine-kept, engine-unexposed (in the child).
+ * Crash points: engine-kept, engine-kept-released, engine-unexposed (in the child).
  */
 #include "base/cleanup.h"
 #include "daemon/decide/decide.h"
@@ -91,7 +91,13 @@ void kept_note(struct decide *d, const struct operation *op, struct native_row *
     plan_crash_point(d, "engine-kept");
 }
 
-bool kept_release(struct native_row *n)
+const struct native_row *kept_of(struct records *r, const struct operation *op)
+{
+    const struct native_row *n = op->native[0] ? native_row_peek(r, op->native) : NULL;
+    return n && n->kept.there && !strcmp(n->kept.operation, op->id) ? n : NULL;
+}
+
+bool kept_release(struct decide *d, struct native_row *n)
 {
     if (!n->kept.there || n->kept.released)
         return false;
@@ -99,6 +105,8 @@ bool kept_release(struct native_row *n)
         n->kept.released = true;
     else
         native_kept_clear(&n->kept);
+    plan_crash_point(d, "engine-kept-released");
+    plan_sweep_kept(d);
     return true;
 }
 

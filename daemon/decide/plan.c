@@ -177,6 +177,15 @@ void plan_live_drop(struct decide *d, const char *id)
     act_add(d, ACT_LIVE_DROP, id);
 }
 
+void plan_sweep_kept(struct decide *d)
+{
+    bool planned = !d->in_turn;
+    for (size_t i = 0; i < d->plan.n; i++)
+        planned = planned || d->plan.acts[i].kind == ACT_SWEEP_KEPT;
+    if (!planned)
+        act_add(d, ACT_SWEEP_KEPT, NULL);
+}
+
 void plan_log(struct decide *d, enum log_level level, const char *fmt, ...)
 {
     char line[2600];

@@ -294,6 +294,9 @@ static void act(struct engine *g, const struct act *a)
     case ACT_NATIVES:
         facts_plan(g, a->natives, a->n_natives);
         break;
+    case ACT_SWEEP_KEPT:
+        sweep_released(g);
+        break;
     case ACT_REQUEST_ENDED:
         a->event->request.ended(&a->event->err, a->event->request.arg);
         break;

@@ -23,7 +23,6 @@ struct ask {
     struct request_args req;
     json_t *answer;
     const char *crash; /* crash point behind it, NULL: none */
-    bool released;     /* what was kept for inspection goes */
     struct plugin_verify verify;
 };
 
@@ -32,8 +31,6 @@ static void ask_ended(const struct err *e, void *arg)
     struct ask *a = arg;
     if (!e->cls && a->crash)
         crash_point(a->crash);
-    if (!e->cls && a->released)
-        sweep_released(a->engine);
     a->reply(e->cls ? NULL : a->answer, e->cls ? e : NULL, a->arg);
     request_args_clear(&a->req);
     json_decref(a->answer);
@@ -179,11 +176,26 @@ static int visit_hold(const struct native_row *row, void *arg)
     n.hold.held = h->hold;
     str_set(&n.hold.note, h->hold ? h->note : "");
     n.hold.at_ns = h->hold ? decide_now(h->decide) : 0;
-    const bool released = !h->hold && kept_release(&n);
+    const bool released = !h->hold && kept_release(h->decide, &n);
     if (native_row_write(h->decide, &n) == 0)
         json_array_append_new(h->changed, json_string(n.id));
     if (released)
         json_array_append_new(h->released, json_string(n.id));
+    return 0;
+}
+
+/* What was kept of the operation, with a native snapshot that is of the backup which tried it again. */
+static int visit_kept(const struct operation *op, void *arg)
+{
+    struct hold *h = arg;
+    CLEANUP(native_row_clear) struct native_row n = ROW_INIT;
+    const struct native_row *row = kept_of(h->decide->records, op);
+    if (!row || !strcmp(row->parent, op->parent) || native_row_copy(&n, row) < 0 || !kept_release(h->decide, &n))
+        return 0;
+    if (native_row_write(h->decide, &n) == 0) {
+        json_array_append_new(h->changed, json_string(n.id));
+        json_array_append_new(h->released, json_string(n.id));
+    }
     return 0;
 }
 
@@ -199,13 +211,13 @@ static int write_hold(struct decide *d, void *arg, struct err *e)
     if (native_row_get(d->records, what, &n, NULL) == 0) {
         rc = visit_hold(&n, &h);
     } else {
-        struct native_row_filter f = {.parent = what};
+        const struct native_row_filter f = {.parent = what};
+        const struct operation_filter members = {.parent = what};
         if (what[0])
             rc = native_row_each(d->records, &f, visit_hold, &h, e);
+        if (what[0] && !h.hold && rc >= 0)
+            rc = operation_each(d->records, &members, visit_kept, &h, e);
     }
-    a->released = json_array_size(h.released) > 0;
-    if (a->released)
-        plan_crash_point(d, "engine-kept-released");
     if (rc < 0 || json_array_size(h.changed) > 0)
         return rc;
     if (h.removing[0]) {

@@ -63,9 +63,26 @@ same "and the other names it" "$(askj describe "$R" | jq -r .backup.retry_of)" "
 expect "not a second time" 16 "belongs to backup $R" -- ask retry "$A"
 expect "what succeeded is not tried again" 16 'has no volume that failed' -- ask retry "$R"
 same "what was kept is still there" "$(intermediates)" "$X"
-check "released" ask unhold "$N" --quiet
+expect "the backup that failed is not deleted with it unasked" 14 "kept for inspection.*native snapshot $N of" -- \
+    ask delete "$A" --yes --wait
+expect "nor the other one, and that says of whose failure it is" 14 "since backup $A failed" -- \
+    ask delete "$R" --yes --wait
+check "released by the name of the backup that failed, though the native snapshot is the other's now" \
+    ask unhold "$A" --quiet
 clean "then all of it is removed" 10 "$WORK/xfs"
 check "the native snapshot, too" until_true 10 eval '[ "$(natives_of | wc -l)" = 0 ]'
+
+# ---- deleted with the backup that failed, after it was tried again ----
+hook 1
+fails "it fails again"
+hook 0
+check "and is tried again" ask retry "$B" --wait --quiet
+X=$(native | jq -r '.kept.path')
+check "what was kept is there" test -f "$X"
+expect "delete --even-kept" 0 deleted -- ask delete "$B" --even-kept --yes --wait
+same "its intermediate is removed when that says deleted" "$(intermediates)" ""
+clean "and the native snapshot, which nothing needs any more" 10 "$WORK/xfs"
+same "status has nothing for inspection" "$(ask status | grep -c 'for inspection')" 0
 
 # ---- gone; deleted with the backup ----
 hook 1

@@ -9,7 +9,7 @@
 static bool release_kept(const char *alias)
 {
     CLEANUP(native_row_clear) struct native_row n = ROW_INIT;
-    return native_row_get(m.records, alias, &n, NULL) == 0 && kept_release(&n) &&
+    return native_row_get(m.records, alias, &n, NULL) == 0 && kept_release(&m.d, &n) &&
            native_row_save(m.records, &n, NULL) == 0;
 }
 

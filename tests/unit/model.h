@@ -525,6 +525,7 @@ static void act_one(const struct act *a)
     case ACT_JOURNAL_OPERATION:
     case ACT_JOURNAL_RUN:
     case ACT_NATIVES:
+    case ACT_SWEEP_KEPT: /* sooner or later: by sweep_kept() */
     case ACT_CRASH_POINT:
         break;
     case ACT_REQUEST_ENDED:

@@ -421,6 +421,9 @@ static void show_act(const struct act *a)
     case ACT_NATIVES:
         show_natives(a);
         break;
+    case ACT_SWEEP_KEPT:
+        out_line("do: remove what was kept for inspection and is released");
+        break;
     case ACT_REQUEST_ENDED: /* which writes a line itself */
     case ACT_CRASH_POINT:   /* places where the shell tests kill the daemon */
         break;
