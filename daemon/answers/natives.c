@@ -64,6 +64,8 @@ static void put_verdict(json_t *o, const struct native_facts *f)
     jset_str(o, "reasons", native_reasons_text(f->reasons, reasons, sizeof reasons));
     jset_str(o, "why", f->why);
     jset_bool(o, "prune", f->prune);
+    if (f->for_pool)
+        jset_bool(o, "for_pool", true);
 }
 
 json_t *answer_native_planned(const struct native_row *n, const struct native_facts *fact)

@@ -354,16 +354,19 @@ static int confirm_prune(const struct options *o, struct err *e)
     const json_t *list = jarr(answer, "natives"), *n;
     size_t i, go = 0;
     int64_t used = 0;
+    bool full = false;
     json_array_foreach(list, i, n)
     {
+        full |= jbool(n, "for_pool");
         go += jbool(n, "prune");
         used += jbool(n, "prune") && jint(n, "used") > 0 ? jint(n, "used") : 0;
     }
     if (rc < 0 || !go)
         return rc;
-    return confirm(o, e, "%zu of %zu native snapshot%s%s%s%s will be removed (--dry-run --explain lists %s).", go,
+    return confirm(o, e, "%zu of %zu native snapshot%s%s%s%s will be removed (--dry-run --explain lists %s)%s.", go,
                    json_array_size(list), plural(json_array_size(list)), used ? " (" : "",
-                   used ? text_bytes((uint64_t)used) : "", used ? ")" : "", go == 1 ? "it" : "them");
+                   used ? text_bytes((uint64_t)used) : "", used ? ")" : "", go == 1 ? "it" : "them",
+                   full ? ", and more, one at a time, while their pool is over pool-high-water" : "");
 }
 
 int ask_native_prune(const struct options *o, struct err *e)

@@ -58,6 +58,7 @@ struct request {
     bool waiting; /* in engine_wait() */
     bool heavy;   /* it may be running in a child */
     json_t *args; /* of one that waits for its turn; NULL: it has begun */
+    json_t *held; /* its arguments while it waits until the pools have been looked at */
     bool discard; /* already answered; the answer of the engine is only logged */
     char *what;   /* describe: the id */
 };

@@ -30,6 +30,7 @@ static void request_free(struct request *q)
     json_decref(q->id);
     json_decref(q->late);
     json_decref(q->args);
+    json_decref(q->held);
     free(q->what);
     free(q);
 }

@@ -335,7 +335,7 @@ static void request_queue(struct request *q, const json_t *args)
     ctl->queued++;
 }
 
-static void verb_begin(struct request *q, verb_fn *fn, const json_t *args)
+static void verb_call(struct request *q, verb_fn *fn, const json_t *args)
 {
     CLEANUP(request_args_clear) struct request_args decoded;
     struct err e = ERR_INIT;
@@ -343,6 +343,34 @@ static void verb_begin(struct request *q, verb_fn *fn, const json_t *args)
         request_fail(q, &e);
     else
         fn(q, &decoded);
+}
+
+static void on_pools(json_t *none, const struct err *failed, void *arg)
+{
+    struct request *q = arg;
+    CLEANUP_JSON json_t *args = q->held;
+    q->held = NULL;
+    if (!q->control || failed) {
+        request_reply(none, failed, q);
+        return;
+    }
+    for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
+        if (!strcmp(q->verb, verbs[i].name)) {
+            verb_call(q, verbs[i].fn, args);
+            return;
+        }
+}
+
+static void verb_begin(struct request *q, size_t verb, const json_t *args)
+{
+    verb_fn *fn = verbs[verb].fn;
+    /* What these say of native snapshots depends on how full their pools are now. */
+    if (fn != control_natives && fn != control_describe && fn != do_explain) {
+        verb_call(q, fn, args);
+        return;
+    }
+    q->held = json_incref((json_t *)(uintptr_t)args);
+    engine_pools_asked(q->control->engine, on_pools, q);
 }
 
 void control_dispatch(struct request *q, const char *verb, const json_t *args)
@@ -365,7 +393,7 @@ void control_dispatch(struct request *q, const char *verb, const json_t *args)
         }
         q->heavy = verbs[i].heavy;
         q->control->working += q->heavy;
-        verb_begin(q, verbs[i].fn, args);
+        verb_begin(q, i, args);
         return;
     }
     err_set(&e, ERR_USAGE, EINVAL, "the daemon has no verb \"%.64s\"", verb);
@@ -382,7 +410,7 @@ void control_begin(struct request *q)
     q->control->working++;
     for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
         if (!strcmp(q->verb, verbs[i].name)) {
-            verb_begin(q, verbs[i].fn, args);
+            verb_begin(q, i, args);
             return;
         }
 }

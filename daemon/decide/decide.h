@@ -136,6 +136,7 @@ struct mover_report {
 struct live {
     struct live *next;
     enum work working;        /* WORK_NONE: nothing runs */
+    int64_t pool_ns;          /* when the pool of its volume began to be measured */
     int64_t working_since_ns; /* boot_ns() */
     bool mover;               /* there is one, or it is being started */
     bool cancel_failed;       /* the mover could not be asked to end */
@@ -333,6 +334,12 @@ void unit_of_row(struct decide *d, enum row_kind k, const char *id, unit_fn *fn)
 
 /* ---- the room ---- */
 
+/* What is removed from pools: only once it is gone is it worth to measure them. */
+struct pool_pruning {
+    json_t *busy;       /* pool -> until when to wait for a removal */
+    int64_t removed_ns; /* of the last one, or since when this is known */
+};
+
 struct decide {
     struct world world;
     struct records *records;
@@ -343,6 +350,7 @@ struct decide {
     struct event *taken, **taken_end;   /* of this turn */
     struct plan plan;
     struct aside *asides;
+    struct pool_pruning pruning;  /* of pools over their high-water marks (natives.c) */
     struct run_tally *tallies;    /* of backups in Finalizing (backup.c) */
     struct evidence_at *evidence; /* how far the answers of recorders were noted (evidence.c) */
     struct strs again, again_ops; /* backups, operations that are looked at again in the next turn */
@@ -712,6 +720,8 @@ int natives_make_room(struct decide *d, struct operation *op, const struct nativ
 /* While it has asked the repository and waits for the answer: "waits for admin-check-...: why"; else false. */
 bool natives_asked(struct decide *d, const struct operation *op, char *out, size_t cap);
 /* The end of WORK_PRUNE. */
+/* A native snapshot is being removed since the pool is over its high-water mark: it is not worth to measure it now. */
+bool natives_pool_busy(struct decide *d, const char *driver, const struct volume_desc *v);
 void natives_pruned(struct decide *d, struct operation *op, const struct work_result *s);
 /* An item for the removal: with the intermediate that was kept with it, which is removed first. New reference. */
 json_t *native_removal(const struct native_row *n);

@@ -286,6 +286,7 @@ static void plan_one(struct plan *p, size_t i)
 {
     struct native_facts *f = p->by_age[i];
     f->reasons = 0;
+    f->for_pool = false;
     f->why[0] = '\0';
     plan_references(p, f);
     /* What would be said of it without the references is only said if it adds a reason. */
@@ -394,6 +395,7 @@ static void keep_under_high_water(struct plan *p)
     snprintf(because, sizeof because, "the pool is %.0f %% full (pool-high-water is %.0f %%)",
              p->r->pool_used_ratio * 100, p->r->pool_high_water * 100);
     let_go(f, because);
+    f->for_pool = true;
 }
 
 static void plan_all(struct plan *p, bool slot)

@@ -46,6 +46,7 @@ struct native_facts {
     /* out */
     unsigned reasons; /* NATIVE_* */
     bool prune;
+    bool for_pool; /* only since the pool is over its high-water mark */
     char why[256]; /* one sentence for people: why it stays or goes */
 };
 
@@ -65,12 +66,14 @@ struct native_rules {
     bool snapshot_only;     /* move-data = no: the new one stays, and is refused at the high-water mark */
     char job[128];          /* `retain` is this job's own number (RS-29); "": the volume's */
     double pool_used_ratio; /* < 0: unknown */
+    int64_t pool_ns;        /* when it began to be measured */
     double pool_high_water; /* 0..1 */
     int64_t now_ns;
 };
 struct native_verdict {
     bool may_create; /* false: max-snapshots-per-volume or the high-water mark refuses a new one */
     bool over_high_water;
+    bool measure_again; /* natives_plan_prune(): the pool was measured before something else had been removed from it */
     char why[384];
 };
 /*

@@ -3,6 +3,7 @@
  * natives.c - native snapshots in the records: making room, and what the storage and the repository answer
  */
 #include "base/cleanup.h"
+#include "base/time.h"
 #include "daemon/decide/damaged.h"
 #include "daemon/records/opaque.h"
 
@@ -12,6 +13,8 @@
 
 #define CHECKS_MAX 4       /* questions to a repository for one operation */
 #define PRUNE_ROUNDS_MAX 6 /* removals for one operation */
+#define POOL_WAIT_S 60     /* for one that does not come to an end */
+#define POOL_TEXT 320
 
 /* A time in the future is of before the clock was set back: of how long ago is not known. */
 static bool is_proved(const struct decide *d, const struct native_row *r, int64_t since_ns)
@@ -46,6 +49,47 @@ static bool newer_is_safe(struct decide *d, const struct native_facts *f, size_t
     return proved;
 }
 
+/* ---- pools over their high-water mark ---- */
+
+static void pool_name(const char *driver, const struct volume_desc *v, char out[POOL_TEXT])
+{
+    snprintf(out, POOL_TEXT, "%s:%s", driver, v->pool[0] ? v->pool : v->id);
+}
+
+bool natives_pool_busy(struct decide *d, const char *driver, const struct volume_desc *v)
+{
+    char pool[POOL_TEXT];
+    pool_name(driver, v, pool);
+    return json_integer_value(json_object_get(d->pruning.busy, pool)) > decide_now(d);
+}
+
+/* All volumes of a pool are over its mark at once: one native snapshot is removed, and then the pool is measured again
+ * before another one is, of whichever volume (RS-30). True: not this one, as matters stand. */
+static bool pool_unsettled(struct decide *d, const struct native_row *r, int64_t measured_ns)
+{
+    const int64_t removed = d->pruning.removed_ns;
+    return natives_pool_busy(d, r->driver, r->volume) || (removed > measured_ns && removed <= decide_now(d));
+}
+
+static void pool_prune(struct decide *d, const struct native_row *r)
+{
+    char pool[POOL_TEXT];
+    pool_name(r->driver, r->volume, pool);
+    if (!d->pruning.busy)
+        d->pruning.busy = json_object();
+    jset_int(d->pruning.busy, pool, decide_now(d) + POOL_WAIT_S * NS_PER_S);
+}
+
+static void pool_pruned(struct decide *d, const struct native_row *r)
+{
+    char pool[POOL_TEXT];
+    pool_name(r->driver, r->volume, pool);
+    json_object_del(d->pruning.busy, pool);
+    d->pruning.removed_ns = decide_now(d);
+}
+
+/* ---- the plan of one volume ---- */
+
 int natives_plan_prune(struct decide *d, const char *volume_id, const struct native_rules *rules, int64_t since_ns,
                        json_t **items, json_t **check, struct native_verdict *v, struct err *e)
 {
@@ -72,6 +116,10 @@ int natives_plan_prune(struct decide *d, const char *volume_id, const struct nat
         if (r.expired && r.moved && f[i].expired && r.state != NATIVE_REMOVING &&
             !newer_is_safe(d, f, n, &f[i], since_ns, *check))
             continue;
+        if (f[i].for_pool && pool_unsettled(d, &r, rules->pool_ns)) {
+            v->measure_again = true;
+            continue;
+        }
         /* Of one that is missing only the record goes, and only if it still is: its storage may have come back. */
         bool missing = r.state == NATIVE_MISSING;
         if (!missing && r.state != NATIVE_REMOVING) {
@@ -79,6 +127,8 @@ int natives_plan_prune(struct decide *d, const char *volume_id, const struct nat
             if (native_row_become(d, &r, NATIVE_REMOVING) < 0)
                 continue;
         }
+        if (f[i].for_pool)
+            pool_prune(d, &r);
         json_t *item = native_removal(&r);
         jset_bool(item, "missing", missing);
         json_array_append_new(*items, item);
@@ -383,6 +433,7 @@ void natives_removed(struct decide *d, const struct step_answer *answer)
         native_row_init(&r);
         if (!alias[0] || native_row_read(d, alias, &r) < 0)
             continue;
+        pool_pruned(d, &r);
         if (a->error.code) {
             str_set(&r.remove_error.message, a->error.message);
             str_set(&r.remove_error.hint, a->error.hint);

@@ -19,6 +19,7 @@
 #include <string.h>
 
 #define GROUPS_AT_ONCE 4
+#define POOL_PAUSE_MS 500 /* before a pool is measured from which something is being removed */
 
 static int stage_set(struct decide *d, struct operation *op, enum op_stage s)
 {
@@ -44,8 +45,11 @@ static void snapshot_failed(struct decide *d, struct operation *op, const char *
 static void pool_done(struct decide *d, struct operation *op, struct work_result *s)
 {
     const struct step_item *pool = s->answer.items.v;
+    struct live *l = live_get(d, op->id);
     /* Not knowing how full it is forbids nothing: the storage itself will refuse. */
     op->pool_ratio = s->answer.items.n ? pool->used_ratio : -1;
+    if (l)
+        l->pool_ns = s->answer.items.n ? pool->begin_ns : 0;
     stage_set(d, op, STAGE_PRUNE);
 }
 
@@ -73,11 +77,13 @@ static void look_at_pool(struct decide *d, struct operation *op)
         stage_set(d, op, STAGE_PRUNE);
         return;
     }
-    if (op->stage == STAGE_POOL || stage_set(d, op, STAGE_POOL) == 0)
-        plan_work(d, ROW_OPERATION, op->id, WORK_POOL,
-                  json_pack("{s:[{s:o,s:o}]}", "items", "class", class_desc_to_json(op->own), "volume",
-                            volume_desc_to_json(op->volume)),
-                  60);
+    if (op->stage != STAGE_POOL && stage_set(d, op, STAGE_POOL) < 0)
+        return;
+    json_t *item =
+        json_pack("{s:o,s:o}", "class", class_desc_to_json(op->own), "volume", volume_desc_to_json(op->volume));
+    if (item && natives_pool_busy(d, op->own->driver, op->volume))
+        jset_int(item, "pause_ms", POOL_PAUSE_MS);
+    plan_work(d, ROW_OPERATION, op->id, WORK_POOL, json_pack("{s:[o]}", "items", item), 60);
 }
 
 /* The pre-backup hook comes before all that is done for the volume. */
@@ -95,10 +101,14 @@ static void prune(struct decide *d, struct operation *op)
     struct native_verdict v;
     struct err e = ERR_INIT;
     native_rules(&rules, op->policy, op->job, op->pool_ratio, true, decide_now(d));
+    const struct live *l = live_find(d, op->id);
+    rules.pool_ns = l ? l->pool_ns : 0; /* of an earlier daemon's time: it is measured again before it counts */
     int rc = natives_make_room(d, op, &rules, op->started_ns, &v, &e);
     if (rc < 0) {
         op->stage = STAGE_SNAPPED; /* its next attempt begins phase 1 anew, when it is time for it */
         operation_attempt_failed(d, op, "snapshot", &e, true);
+    } else if (rc == 0 && v.measure_again) {
+        stage_set(d, op, STAGE_POOL);
     } else if (rc == 0 && !v.may_create) {
         err_set(&e, ERR_NO_SPACE, 0, "no native snapshot of %s is taken: %s", op->volume->name, v.why);
         err_hint(&e, "`snapferry native prune --explain --dry-run` shows what can be pruned and what is held");

@@ -99,6 +99,7 @@ struct engine {
     int64_t pools_ns;                      /* boot_ns(): when the look that saw it began, 0: none yet */
     int64_t pools_began_ns, pools_took_ns; /* of the look for who asks that runs, or ran last */
     bool pools_running;
+    bool pools_stale;                       /* one was removed since */
     const struct engine_observer *observer; /* NULL: none */
     struct overview *overview;              /* kept.c */
     struct asked_position asked;
@@ -330,6 +331,8 @@ json_t *pools_to_ask(struct engine *g);
 json_t *pools_note(struct engine *g, const json_t *out, int64_t began_ns);
 /* Looks for who asks for the status, if that is due. */
 void pools_look(struct engine *g);
+/* A row was changed: what a native snapshot has freed is to be measured for the next one who asks. */
+void pools_row(struct engine *g, enum row_kind k, const void *now);
 int status_asked_due(sd_event_source *s, uint64_t usec, void *arg);
 void status_asked_stop(struct engine *g, const struct err *e);
 /* Nanoseconds until the next such look; INT64_MAX: all can be used. */

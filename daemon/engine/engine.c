@@ -28,6 +28,7 @@ static void row_changed(enum row_kind k, const char *id, const void *was, const 
     decide_row_changed(&g->d, k, id, was, now);
     kept_row(g, k, id, was, now);
     sweep_row(g, k, id, was, now);
+    pools_row(g, k, now);
     if (k == ROW_OPERATION || k == ROW_BACKUP) {
         const struct row *row = now ? now : was;
         waiters_note(g, id, k == ROW_OPERATION && row ? row->parent : "");

@@ -98,6 +98,9 @@ json_t *engine_status(struct engine *g); /* one screen: daemon, config, slots, r
 /* The same, after a look at the repositories: those that are local answer at once, or are not waited for longer than a
  * second. */
 void engine_status_asked(struct engine *g, engine_reply_fn *reply, void *arg);
+/* Calls reply(NULL, NULL, arg) once the pools of native snapshots have been looked at, or within a second: then answers
+ * about native snapshots are of now. With an error if the daemon ends. */
+void engine_pools_asked(struct engine *g, engine_reply_fn *reply, void *arg);
 /* One line of it, cheap: "2 backups running, 1 queued; repository \"main\": ...". */
 void engine_headline(struct engine *g, char *out, size_t cap);
 /* What the builders of daemon/answers need for lists and rows; answer_facts_clear() frees it. Valid until the records

@@ -9,11 +9,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define ROUNDS_MAX 100 /* of a pool that stays full whatever is removed */
+
 struct prune {
     struct engine *engine;
     engine_reply_fn *reply;
     void *arg;
     json_t *natives, *items;
+    json_t *pruned;  /* of the rounds before: as in natives */
+    json_t *out;     /* of the step that removed some */
     json_t *check;   /* repository -> {snapshot id: alias} */
     json_t *checks;  /* ids of operations that ask the repositories */
     json_t *checked; /* the same, for the plan that looks at what they have found */
@@ -22,8 +26,11 @@ struct prune {
     bool dry_run, asked;
     bool gone; /* only of volumes and jobs that have ended, and all of them that are safe elsewhere */
     int64_t since_ns;
-    int64_t looked_ns; /* boot_ns(): when the pools were looked at */
+    int64_t looked_ns;   /* boot_ns(): when the pools were looked at */
+    int64_t measured_ns; /* likewise, by the wall clock */
     unsigned pending;
+    bool full; /* one goes since its pool is full: what that has freed is measured, and then another one may be due */
+    unsigned rounds, removed;
 };
 
 static double ratio_of(const struct prune *p, const char *volume_id)
@@ -47,6 +54,7 @@ static bool is_meant(const struct prune *p, const struct native_row *const *rows
 static void rules_of(const struct prune *p, const char *volume_id, const struct policy *policy, struct native_rules *r)
 {
     native_rules(r, policy, "", ratio_of(p, volume_id), false, decide_now(&p->engine->d));
+    r->pool_ns = p->measured_ns;
     r->ended = volume_ended_why(p->engine->records, p->engine->cfg, volume_id);
     r->prune_ended = p->gone;
 }
@@ -97,6 +105,7 @@ static int plan_volume(struct prune *p, const char *alias, struct err *e)
         rc = natives_ask_again(d, volume, policy->repository, p->since_ns, check, e);
     if (rc < 0)
         return rc;
+    p->full |= v.over_high_water && json_array_size(items);
     json_array_extend(p->items, items);
     if (json_object_size(check)) {
         json_t *asked = json_object_get(p->check, policy->repository);
@@ -108,12 +117,15 @@ static int plan_volume(struct prune *p, const char *alias, struct err *e)
     return 0;
 }
 
-static void prune_finish(struct prune *p, const struct err *e, unsigned removed)
+static void prune_finish(struct prune *p, const struct err *e)
 {
-    CLEANUP_JSON json_t *answer = json_pack("{s:O,s:i}", "natives", p->natives, "started", (int)removed);
+    json_array_extend(p->pruned, p->natives);
+    CLEANUP_JSON json_t *answer = json_pack("{s:O,s:i}", "natives", p->pruned, "started", (int)p->removed);
     if (p->reply)
         p->reply(e ? NULL : answer, e, p->arg);
     json_decref(p->natives);
+    json_decref(p->pruned);
+    json_decref(p->out);
     json_decref(p->items);
     json_decref(p->check);
     json_decref(p->checks);
@@ -138,25 +150,63 @@ void engine_record_removed(struct engine *g, const struct step_result *s)
         engine_record(g, "removed native snapshots", write_removed, json_incref(s->out));
 }
 
+static void prune_begin(struct prune *p);
+
+/* Moves those that this round has removed: what the next one says of them is nothing. */
+static void keep_pruned(struct prune *p)
+{
+    const json_t *n, *item;
+    size_t i, k;
+    json_array_foreach(p->natives, i, n) json_array_foreach(p->items, k, item)
+    {
+        if (json_equal(json_object_get(n, "alias"), json_object_get(item, "alias")))
+            json_array_append(p->pruned, (json_t *)(uintptr_t)n);
+    }
+    json_array_clear(p->natives);
+}
+
+static int write_done(struct decide *d, void *arg, struct err *e)
+{
+    const struct prune *p = arg;
+    (void)d;
+    return write_removed(p->engine, p->out, e);
+}
+
+/* What one has freed is known once its record is gone. */
+static void done_written(const struct err *e, void *arg)
+{
+    struct prune *p = arg;
+    const unsigned before = p->removed;
+    CLEANUP(step_answer_clear) struct step_answer answer;
+    step_answer_init(&answer);
+    step_answer_load(&answer, p->out);
+    const struct step_item *item = answer.items.v;
+    for (unsigned i = 0; i < answer.items.n; i++)
+        p->removed += item[i].error.code == ERR_NONE;
+    if (e->cls || !p->full || p->removed == before || ++p->rounds == ROUNDS_MAX) {
+        prune_finish(p, NULL);
+        return;
+    }
+    keep_pruned(p);
+    prune_begin(p);
+}
+
 static void prune_done(struct step_result *s, void *arg)
 {
     struct prune *p = arg;
-    CLEANUP(step_answer_clear) struct step_answer answer;
-    unsigned removed = 0;
-    engine_record_removed(p->engine, s);
-    step_answer_init(&answer);
-    step_answer_load(&answer, s->out);
-    const struct step_item *item = answer.items.v;
-    for (unsigned i = 0; i < answer.items.n; i++)
-        removed += item[i].error.code == ERR_NONE;
-    prune_finish(p, s->err.cls ? &s->err : NULL, removed);
+    if (s->err.cls) {
+        prune_finish(p, &s->err);
+        return;
+    }
+    json_take(&p->out, json_incref(s->out));
+    engine_request(p->engine, write_done, done_written, p);
 }
 
 static void prune_run(struct prune *p);
 
 static void prune_stopped(const struct err *e, void *arg)
 {
-    prune_finish(arg, e, 0);
+    prune_finish(arg, e);
 }
 
 /* One repository has answered (or not: then what it was asked about stays). */
@@ -192,6 +242,7 @@ static int write_plan(struct decide *d, void *arg, struct err *e)
     json_array_clear(p->checks);
     json_object_clear(p->check);
     json_array_clear(p->items);
+    p->full = false;
     json_array_foreach(p->checked, i, v)
     {
         CLEANUP(operation_clear) struct operation op;
@@ -210,9 +261,9 @@ static void prune_remove(struct prune *p)
     struct err e = ERR_INIT;
     CLEANUP_JSON json_t *in = json_pack("{s:O}", "items", p->items);
     if (json_array_size(p->items) == 0)
-        prune_finish(p, NULL, 0);
+        prune_finish(p, NULL);
     else if (step_start(p->engine->steps, "native prune", step_remove, in, 600, prune_done, p, NULL, &e) < 0)
-        prune_finish(p, &e, 0);
+        prune_finish(p, &e);
 }
 
 static void plan_written(const struct err *e, void *arg)
@@ -221,7 +272,7 @@ static void plan_written(const struct err *e, void *arg)
     const json_t *id;
     size_t i;
     if (e->cls) {
-        prune_finish(p, e, 0);
+        prune_finish(p, e);
         return;
     }
     if (p->asked || json_array_size(p->checks) == 0) {
@@ -244,9 +295,9 @@ static void prune_run(struct prune *p)
     struct err e = ERR_INIT;
     json_array_clear(p->natives);
     if (p->reply && natives_each(p->engine->records, list_volume, p, &e) < 0)
-        prune_finish(p, &e, 0);
+        prune_finish(p, &e);
     else if (p->dry_run)
-        prune_finish(p, NULL, 0);
+        prune_finish(p, NULL);
     else
         engine_request(p->engine, write_plan, plan_written, p);
 }
@@ -258,6 +309,18 @@ static void pools_seen(struct step_result *s, void *arg)
     json_decref(p->ratios);
     p->ratios = pools_note(p->engine, s->out, p->looked_ns);
     prune_run(p);
+}
+
+static void prune_begin(struct prune *p)
+{
+    CLEANUP_JSON json_t *in = json_pack("{s:o}", "items", pools_to_ask(p->engine));
+    p->asked = false;
+    p->looked_ns = boot_ns();
+    p->measured_ns = now_ns();
+    json_array_clear(p->checked);
+    if (json_array_size(json_object_get(in, "items")) == 0 ||
+        step_start(p->engine->steps, "look at the pools", step_pool, in, 60, pools_seen, p, NULL, NULL) < 0)
+        prune_run(p);
 }
 
 static int is_of(const struct native_row *n, void *arg)
@@ -290,7 +353,6 @@ void engine_native_prune(struct engine *g, const struct request_args *req, engin
         return;
     }
     struct prune *p = calloc(1, sizeof *p);
-    CLEANUP_JSON json_t *items = pools_to_ask(g);
     if (!p) {
         err_nomem(&e);
         if (reply)
@@ -301,6 +363,7 @@ void engine_native_prune(struct engine *g, const struct request_args *req, engin
                         .reply = reply,
                         .arg = arg,
                         .natives = json_array(),
+                        .pruned = json_array(),
                         .items = json_array(),
                         .check = json_object(),
                         .checks = json_array(),
@@ -308,11 +371,7 @@ void engine_native_prune(struct engine *g, const struct request_args *req, engin
                         .ratios = json_object(),
                         .dry_run = req->dry_run,
                         .gone = req->gone,
-                        .since_ns = now_ns(),
-                        .looked_ns = boot_ns()};
+                        .since_ns = now_ns()};
     snprintf(p->volume, sizeof p->volume, "%s", req->volume);
-    CLEANUP_JSON json_t *in = json_pack("{s:O}", "items", items);
-    if (json_array_size(items) == 0 ||
-        step_start(g->steps, "look at the pools", step_pool, in, 60, pools_seen, p, NULL, &e) < 0)
-        prune_run(p);
+    prune_begin(p);
 }

@@ -61,7 +61,7 @@ static bool any_full(const struct engine *g)
     {
         const struct volume_row *v = volume_row_peek(g->records, id);
         const unsigned limit = v ? cfg_pool_high_water(g->cfg, volume_subject(v->volume)) : 0;
-        if (limit && json_number_value(ratio) * 100 > limit)
+        if (limit && json_number_value(ratio) * 100 >= limit)
             return true;
     }
     return false;
@@ -70,7 +70,12 @@ static bool any_full(const struct engine *g)
 static bool due(const struct engine *g, int64_t now_ns)
 {
     const int64_t period = (any_full(g) ? LOOK_FULL_S : LOOK_S) * NS_PER_S, share = g->pools_took_ns * LOOK_SHARE;
-    return !g->pools_ns || now_ns - g->pools_ns >= (period > share ? period : share);
+    return !g->pools_ns || g->pools_stale || now_ns - g->pools_ns >= (period > share ? period : share);
+}
+
+void pools_row(struct engine *g, enum row_kind k, const void *now)
+{
+    g->pools_stale |= k == ROW_NATIVE && !now;
 }
 
 static void pools_seen(struct step_result *s, void *arg)
@@ -94,6 +99,7 @@ void pools_look(struct engine *g)
     CLEANUP_JSON json_t *items = pools_to_ask(g);
     CLEANUP_JSON json_t *in = json_pack("{s:O}", "items", items);
     g->pools_began_ns = now;
+    g->pools_stale = false;
     if (!json_array_size(items))
         json_decref(pools_note(g, NULL, now)); /* nobody's is looked at */
     else if (step_start(g->steps, "look at the pools", step_pool, in, 60, pools_seen, g, NULL, NULL) == 0)

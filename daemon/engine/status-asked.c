@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * status-asked.c - the status as it is now: repositories and pools are looked at when somebody asks
+ * status-asked.c - the status as it is now: repositories and pools are looked at when somebody asks; the pools alone
+ * for those that ask about native snapshots
  *
  * Else one that has gone away would be called available until the next look. The looks are steps. Who asks waits until
  * they have ended, but not longer than a second: an NFS server that hangs delays an answer by that, and none while it
@@ -18,6 +19,7 @@ struct status_asked {
     engine_reply_fn *reply;
     void *arg;
     int64_t asked_ns; /* boot_ns() */
+    bool pools_only;  /* its answer is made when it is called */
 };
 
 /* Those that have waited for long enough, or whose looks have ended. A look that began before somebody has asked tells
@@ -31,13 +33,14 @@ static void answer(struct engine *g)
         struct status_asked *a = list;
         list = a->next;
         const bool pools = g->pools_running && boot_ns() - g->pools_began_ns < WAIT_NS; /* else it hangs */
-        if (boot_ns() - a->asked_ns < WAIT_NS && (pools || !repositories_seen_since(g, a->asked_ns, WAIT_NS))) {
+        if (boot_ns() - a->asked_ns < WAIT_NS &&
+            (pools || (!a->pools_only && !repositories_seen_since(g, a->asked_ns, WAIT_NS)))) {
             a->next = g->status_asked;
             g->status_asked = a;
             continue;
         }
-        status = status ? status : engine_status(g);
-        a->reply(status, NULL, a->arg);
+        status = status || a->pools_only ? status : engine_status(g);
+        a->reply(a->pools_only ? NULL : status, NULL, a->arg);
         free(a);
     }
 }
@@ -47,10 +50,11 @@ static int64_t look(struct engine *g)
 {
     int64_t newest = 0, until = INT64_MAX;
     for (const struct status_asked *a = g->status_asked; a; a = a->next) {
-        newest = a->asked_ns > newest ? a->asked_ns : newest;
+        newest = !a->pools_only && a->asked_ns > newest ? a->asked_ns : newest;
         until = a->asked_ns + WAIT_NS < until ? a->asked_ns + WAIT_NS : until;
     }
-    repositories_look_since(g, newest);
+    if (newest)
+        repositories_look_since(g, newest);
     return until;
 }
 
@@ -67,18 +71,30 @@ int status_asked_due(sd_event_source *s, uint64_t usec, void *arg)
     return 0;
 }
 
-void engine_status_asked(struct engine *g, engine_reply_fn *reply, void *arg)
+static bool asked(struct engine *g, bool pools_only, engine_reply_fn *reply, void *arg)
 {
     struct status_asked *a = g->stopping ? NULL : calloc(1, sizeof *a);
-    if (!a) {
-        CLEANUP_JSON json_t *status = engine_status(g);
-        reply(status, NULL, arg);
-        return;
-    }
-    *a = (struct status_asked){g->status_asked, reply, arg, boot_ns()};
+    if (!a)
+        return false;
+    *a = (struct status_asked){g->status_asked, reply, arg, boot_ns(), pools_only};
     g->status_asked = a;
     pools_look(g);
     status_asked_due(g->status_due, 0, g);
+    return true;
+}
+
+void engine_status_asked(struct engine *g, engine_reply_fn *reply, void *arg)
+{
+    if (asked(g, false, reply, arg))
+        return;
+    CLEANUP_JSON json_t *status = engine_status(g);
+    reply(status, NULL, arg);
+}
+
+void engine_pools_asked(struct engine *g, engine_reply_fn *reply, void *arg)
+{
+    if (!asked(g, true, reply, arg))
+        reply(NULL, NULL, arg);
 }
 
 void status_asked_stop(struct engine *g, const struct err *e)

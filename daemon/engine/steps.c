@@ -165,10 +165,13 @@ int step_pool(const json_t *in, json_t **out, int *fd, struct err *e)
         struct err pe = ERR_INIT;
         if (!v)
             return err_nomem(e);
+        usleep((useconds_t)r.pause_ms * 1000);
+        const int64_t begin_ns = now_ns();
         if (step_place_open(&p, r.klass, &pe) == 0 && p.d->pool && volume_from_json(v, r.volume, &pe) == 0)
             p.d->pool(&p.v.c, v, &u, &pe);
-        json_array_append_new(answers, json_pack("{s:s,s:f,s:I,s:I}", "volume_id", known->id, "used_ratio",
-                                                 u.used_ratio, "size", (json_int_t)u.size, "free", (json_int_t)u.free));
+        json_array_append_new(answers, json_pack("{s:s,s:f,s:I,s:I,s:I}", "volume_id", known->id, "used_ratio",
+                                                 u.used_ratio, "size", (json_int_t)u.size, "free", (json_int_t)u.free,
+                                                 "begin_ns", (json_int_t)begin_ns));
     }
     *out = json_pack("{s:O}", "items", answers);
     return *out ? 0 : err_nomem(e);

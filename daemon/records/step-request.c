@@ -37,6 +37,7 @@ static const struct field_desc step_request_table[] = {
     UINT(id),
     UINT(size, .unit = "bytes"),
     UINT(rate, .unit = "bytes/s"),
+    UINT(pause_ms, .unit = "ms"),
     BOOL(read_only),
     BOOL(again),
     BOOL(open),

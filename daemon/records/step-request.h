@@ -25,7 +25,7 @@ struct step_request {
     struct strs aliases;
     struct strs unfrozen; /* paths whose file systems are not frozen for a snapshot */
     char *operation, *alias, *hint, *name, *path, *password_file, *credentials, *ca_file;
-    uint64_t id, size, rate;
+    uint64_t id, size, rate, pause_ms;
     bool read_only, again, open, overwrite, missing, unseen, insecure;
     bool allocated; /* if the driver lists what is allocated, that is done before it is opened */
     enum target_keep keep;

@@ -31,6 +31,17 @@ struct xfs_geometry {
 #define XFS_GEOMETRY _IOR('X', 100, struct xfs_geometry)
 #define XFS_GEOMETRY_REFLINK (1u << 20)
 
+/* The kernel's XFS_IOC_FREE_EOFBLOCKS. */
+struct xfs_eofblocks {
+    uint32_t version, flags;
+    uint32_t uid, gid, project, pad32;
+    uint64_t min_file_size;
+    uint64_t pad[12];
+};
+#define XFS_FREE_EOFBLOCKS _IOR('X', 58, struct xfs_eofblocks)
+#define XFS_EOFBLOCKS_VERSION 1
+#define XFS_EOFBLOCKS_MINFILESIZE (1u << 4)
+
 static void uuid_text(char *out, size_t size, const uint8_t u[16])
 {
     snprintf(out, size, "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1], u[2], u[3],
@@ -146,4 +157,32 @@ void match_clone_flags(int src, int dst)
     buf = 0;
     memcpy(&buf, &flags, sizeof flags);
     ioctl(dst, FS_IOC_SETFLAGS, &buf); /* on failure, FICLONE reports it */
+}
+
+/* A background worker of the kernel frees the space of a removed file (inodegc), which this call waits for. It trims
+ * what files have preallocated, too: none is as large as those that are asked for. */
+static void settle_xfs(int fd)
+{
+    struct xfs_eofblocks x = {
+        .version = XFS_EOFBLOCKS_VERSION, .flags = XFS_EOFBLOCKS_MINFILESIZE, .min_file_size = INT64_MAX};
+    ioctl(fd, XFS_FREE_EOFBLOCKS, &x);
+}
+
+/* The space is free with the end of the transaction: within 30 s if nobody asks for it. Nothing else is written out. */
+static void settle_btrfs(int fd)
+{
+    uint64_t transaction = 0;
+    if (ioctl(fd, BTRFS_IOC_START_SYNC, &transaction) == 0)
+        ioctl(fd, BTRFS_IOC_WAIT_SYNC, &transaction);
+}
+
+void fs_free_settle(int fd)
+{
+    struct statfs s;
+    if (fstatfs(fd, &s) < 0)
+        return;
+    if (s.f_type == XFS_MAGIC)
+        settle_xfs(fd);
+    else if (s.f_type == BTRFS_SUPER_MAGIC)
+        settle_btrfs(fd);
 }

@@ -17,6 +17,10 @@ struct fs_info {
 int fs_info_fd(int fd, const char *path, struct fs_info *ret, struct err *e);
 int fs_info_path(const char *path, struct fs_info *ret, struct err *e);
 
+/* Waits until what was freed by files that are removed is counted as free space (`fd`: any file of the file system).
+ * Not that of files that others still have open. Best effort: what cannot be waited for is counted later. */
+void fs_free_settle(int fd);
+
 /*
  * Identity of an open file: "reflink.FS-UUID.INODE.GENERATION" (hex), on btrfs
  * "reflink.FS-UUID.SUBVOL-INODE.GENERATION". It survives rename, move within the file system (btrfs: within the

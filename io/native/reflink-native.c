@@ -410,6 +410,17 @@ int reflink_list(const struct driver_class *c, native_fn *fn, void *arg, struct 
     return rc;
 }
 
+/* How full the file system is will be asked for next (RS-30). */
+static int remove_and_settle(struct tagged *f, struct err *e)
+{
+    CLEANUP_CLOSE int dir = fcntl(f->dir, F_DUPFD_CLOEXEC, 0);
+    const int rc = tagged_unlink(f, e);
+    tagged_close(f); /* the last one that has it open */
+    if (rc == 0 && dir >= 0)
+        fs_free_settle(dir);
+    return rc;
+}
+
 int reflink_remove(const struct driver_class *c, const struct native *n, bool *gone, struct err *e)
 {
     struct tagged f = TAGGED_INIT;
@@ -419,7 +430,7 @@ int reflink_remove(const struct driver_class *c, const struct native *n, bool *g
     if (rc == 0)
         rc = find_in(c, n->tag.volume_name, n->tag.alias, n->handle, &f, e);
     if (rc == 0) {
-        rc = tagged_unlink(&f, e);
+        rc = remove_and_settle(&f, e);
     } else if (rc == -ENOENT && n->handle[0] && lstat(n->handle, &st) == 0) {
         err_set(e, ERR_PERMISSION, EPERM, "%s does not have the tag of native snapshot %s of node \"%s\": not removed",
                 n->handle, n->tag.alias, c->node);

@@ -433,6 +433,12 @@ void engine_status_asked(struct engine *g, engine_reply_fn *reply, void *arg)
     reply(status, NULL, arg);
 }
 
+void engine_pools_asked(struct engine *g, engine_reply_fn *reply, void *arg)
+{
+    (void)g;
+    reply(NULL, NULL, arg);
+}
+
 json_t *engine_status(struct engine *g)
 {
     json_t *running = json_array(), *queue = json_array();

@@ -394,8 +394,9 @@ static json_t *apply(const struct model_work *w)
     switch (w->work) {
     case WORK_POOL:
         json_object_del(m.pruned, w->id);
-        return one_in(3) ? json_pack("{s:[{s:f}]}", "items", "used_ratio", pick(2) ? 0.3 : 0.97)
-                         : json_pack("{s:[{}]}", "items");
+        return one_in(3) ? json_pack("{s:[{s:f,s:I}]}", "items", "used_ratio", pick(2) ? 0.3 : 0.97, "begin_ns",
+                                     (json_int_t)m.now)
+                         : json_pack("{s:[{s:I}]}", "items", "begin_ns", (json_int_t)m.now);
     case WORK_PRUNE:
         /* RS-30: what the last removal has freed is measured before the next */
         if (op && op->state == OP_SNAPSHOTTING && op->pool_ratio >= 0.85 && prunes_more(w))
