@@ -92,11 +92,10 @@ const char *text_percent(const json_t *progress)
 
 const char *text_left(double seconds)
 {
-    /* Rounded up in steps, so that the text does not change with each update. */
-    if (seconds >= 10 && seconds < 3600)
-        seconds = ceil(seconds / (seconds < 120 ? 5 : 10)) * (seconds < 120 ? 5 : 10);
-    else if (seconds >= 0 && seconds < 10)
-        seconds = ceil(seconds);
+    /* Rounded up in steps of at most a tenth, so that the text does not change with each update and is right. */
+    const double step = seconds < 20 ? 1 : seconds < 60 ? 2 : seconds < 120 ? 5 : 10;
+    if (seconds >= 0 && seconds < 3600)
+        seconds = ceil(seconds / step) * step;
     char *out = next_buffer();
     if (seconds < 10)
         snprintf(out, sizeof(char[48]), "%.0f s left", seconds);

@@ -142,7 +142,8 @@ static void test_left(void **state)
     (void)state;
     assert_string_equal(text_left(0), "0 s left");
     assert_string_equal(text_left(0.2), "1 s left");
-    assert_string_equal(text_left(11), "15 s left");
+    assert_string_equal(text_left(11.5), "12 s left");
+    assert_string_equal(text_left(21), "22 s left");
     assert_string_equal(text_left(58), "1 min 00 s left");
     assert_string_equal(text_left(151), "2 min 40 s left");
     assert_string_equal(text_left(7300), "2 h 01 min left");
