@@ -38,6 +38,7 @@ static bool parse_mount(char *line, struct mount_row *m)
         return false;
     m->rw = strncmp(super, "rw", 2) == 0 && (super[2] == '\0' || super[2] == ',');
     mount_unescape(m->root);
+    m->nouuid = strcmp(m->type, "xfs") == 0 && strstr(super, ",nouuid");
     mount_unescape(m->point);
     mount_unescape(m->source);
     return true;

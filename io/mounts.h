@@ -21,6 +21,7 @@ struct mount_row {
     char point[PATH_MAX], type[64], source[PATH_MAX];
     bool
         rw; /* of the superblock, not of this mount point: the file system may write if any of its mount points is rw */
+    bool nouuid; /* XFS: mounted without asking whether another one has its UUID */
 };
 
 /* Calls fn for each line of `file` (/proc/PID/mountinfo) until it returns true, which is then returned. */

@@ -161,6 +161,7 @@ struct answer_look {
     const char *silent;    /* why not; "": it was not asked */
     const json_t *volume;  /* as its driver describes it; NULL: not found, or unknown */
     const char *missing;   /* why it was not found; "" */
+    bool doubt;            /* it is there, and `missing` is why it cannot be told from another one */
     const char *mechanism; /* of exposure; "": none, then `obstacle` is why */
     const char *obstacle;
 };

@@ -42,7 +42,9 @@ static void explain_class(const struct answer_facts *f, struct cfg_subject v, co
                  p->backup_read_only ? "read-only" : "writable");
     else if (look->asked)
         add_text(notes, "it cannot be exposed: %s", look->obstacle);
-    if (!look->volume && look->asked)
+    if (look->doubt)
+        add_text(notes, "not backed up: %s", look->missing);
+    else if (!look->volume && look->asked)
         add_text(notes, "not found: %s", look->missing[0] ? look->missing : "the storage does not have it");
     if (p->exclude)
         add_text(text, "It is excluded (exclude = yes).");

@@ -59,7 +59,7 @@ static void add_job_problems(struct records *r, const struct jobs_now *jobs, jso
             continue;
         if (missing && !j->failed)
             add_problem(list, "warning", missing > 1 ? "`snapferry jobs --json` lists all" : "",
-                        "job \"%s\" did not find %zu of what it names: %s", j->name, missing,
+                        "job \"%s\" has left out %zu of what it names: %s", j->name, missing,
                         skipped_at(j->missing, 0).reason);
         if (j->failed)
             add_problem(list, "error", j->failed->hint, "job \"%s\" could not be started: %s", j->name,

@@ -270,6 +270,15 @@ static void add_unsure(json_t *unsure, const char *klass, const char *message)
              class_message(klass, message));
 }
 
+/* Many volumes may have one reason. */
+static void add_once(json_t *list, const char *text)
+{
+    const json_t *v;
+    size_t i;
+    json_array_foreach(list, i, v) if (!strcmp(json_string_value(v), text)) return;
+    add_text(list, "%s", text);
+}
+
 static void add_class(struct volume_list *x, const json_t *looked)
 {
     const struct answer_facts *f = x->lines.facts;
@@ -282,6 +291,11 @@ static void add_class(struct volume_list *x, const json_t *looked)
     else if (seen.all)
         json_object_set_new(x->whole, klass, json_true());
     json_array_extend(x->unsure, seen.passed);
+    json_array_foreach(seen.missing, i, v)
+    {
+        json_object_set_new(x->found, unseen_of(v).id, json_true());
+        add_once(x->unsure, unseen_of(v).message);
+    }
     json_array_foreach(seen.volumes, i, v)
     {
         CLEANUP(volume_desc_unrefp) const struct volume_desc *desc = volume_desc_from_json(v);

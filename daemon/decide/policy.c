@@ -116,7 +116,7 @@ static void add_patterns(const struct cfg *c, const struct cfg_class *k, struct 
             strs_add(list, v->name);
 }
 
-/* Two devices of one identity are refused whatever their classes are. */
+/* Two volumes of one identity are refused whatever their classes are. */
 static void add_peers(const struct cfg *c, const struct cfg_class *own, struct strs *list)
 {
     const struct cfg_class *k;

@@ -433,6 +433,15 @@ static struct cfg_subject subject_looked(struct engine *g, const json_t *classes
     return recorded_subject(g, name);
 }
 
+/* What kept this one from being listed. */
+static struct unseen unseen_named(const json_t *missing, const char *name)
+{
+    const json_t *m;
+    size_t i;
+    json_array_foreach(missing, i, m) if (!strcmp(unseen_of(m).volume, name)) return unseen_of(m);
+    return unseen_of(NULL);
+}
+
 static void explain_done(struct step_result *s, void *arg)
 {
     struct look *l = arg;
@@ -446,10 +455,12 @@ static void explain_done(struct step_result *s, void *arg)
     const struct cfg_subject subject = subject_looked(l->engine, classes, l->what);
     const struct cfg_class *k = cfg_class_of(f.cfg, subject);
     const struct class_seen own = class_seen_of(k ? class_looked(classes, k->name) : NULL);
+    const struct unseen unseen = unseen_named(own.missing, subject.name);
     struct answer_look look = {.asked = !s->timed_out,
                                .silent = s->timed_out ? s->err.msg : "",
                                .volume = json_array_get(own.volumes, 0),
-                               .missing = unseen_of(json_array_get(own.missing, 0)).message,
+                               .missing = unseen.message,
+                               .doubt = unseen.twice,
                                .mechanism = "",
                                .obstacle = why};
     if (!e.cls && cfg_policy(f.cfg, subject, NULL, &p, &e) == 0 && k && look.asked)

@@ -24,7 +24,7 @@ struct class_look {
     int64_t at_ns;   /* when the last one began, 0: is due */
     int64_t took_ns; /* how long it took */
     char why[600];   /* why it could not be listed, "": it could */
-    json_t *passed;  /* what its driver passed over, NULL: nothing */
+    json_t *passed;  /* what its driver passed over: array of {"text", "hint"}, each once; NULL: nothing */
 };
 
 static struct class_look *look_of(struct engine *g, const char *name)
@@ -159,12 +159,22 @@ static void is_there(struct engine *g, const json_t *doc, const char *klass)
     volume_note(&g->d, desc, klass, !f && volumes_listed_before(g, klass) ? appear : NULL, &now);
 }
 
-static bool told_before(const json_t *list, const json_t *text)
+static bool is_told(const json_t *list, const char *text)
 {
     const json_t *v;
     size_t i;
-    json_array_foreach(list, i, v) if (json_equal(v, text)) return true;
+    json_array_foreach(list, i, v) if (!strcmp(jstr(v, "text"), text)) return true;
     return false;
+}
+
+/* Many volumes may have one reason. `before`: what was told before. */
+static void pass_over(json_t *list, const json_t *before, const char *text, const char *hint)
+{
+    if (is_told(list, text))
+        return;
+    if (!is_told(before, text))
+        log_warning("%s", text);
+    json_array_append_new(list, json_pack("{s:s,s:s}", "text", text, "hint", hint));
 }
 
 /* News once, however often it is looked. */
@@ -172,7 +182,7 @@ static void note_problems(struct engine *g, const struct class_seen *seen)
 {
     const char *klass = seen->name;
     struct class_look *l = look_of(g, klass);
-    json_t *passed = seen->passed;
+    json_t *passed = json_array();
     const char *why = class_message(klass, seen->error.message);
     const json_t *v;
     size_t i;
@@ -181,9 +191,10 @@ static void note_problems(struct engine *g, const struct class_seen *seen)
     if (why[0] && strcmp(l->why, why))
         log_warning("storage class \"%s\" cannot be listed: %s", klass, why);
     snprintf(l->why, sizeof l->why, "%s", why);
-    json_array_foreach(passed, i, v) if (!told_before(l->passed, v)) log_warning("%s", json_string_value(v));
+    json_array_foreach(seen->passed, i, v) pass_over(passed, l->passed, json_string_value(v), "it is not backed up");
+    json_array_foreach(seen->missing, i, v) pass_over(passed, l->passed, unseen_of(v).message, unseen_of(v).hint);
     json_decref(l->passed);
-    l->passed = json_array_size(passed) ? json_incref(passed) : NULL;
+    l->passed = passed;
 }
 
 /* Volumes of an answer that says all of a class, and of those that are recorded the ones that are gone (`gone`). NULL:
@@ -198,6 +209,7 @@ static const json_t *volumes_of(struct engine *g, const struct class_seen *answe
     if (!c || !cfg_class_here(g->cfg, c) || !answer->all || answer->failed)
         return NULL;
     json_array_foreach(answer->volumes, i, v) json_object_set_new(seen, volume_seen_of(v).id, json_true());
+    json_array_foreach(answer->missing, i, v) json_object_set_new(seen, unseen_of(v).id, json_true());
     facts_each(g, ROW_VOLUME, compare, &x);
     return answer->volumes;
 }
@@ -406,6 +418,6 @@ void volumes_problems(struct engine *g, volumes_problem_fn *fn, void *arg)
             snprintf(text, sizeof text, "storage class \"%s\" cannot be listed: %s", l->name, l->why);
             fn("warning", text, "its volumes are shown as they were last seen", arg);
         }
-        json_array_foreach(l->passed, i, v) fn("warning", json_string_value(v), "it is not backed up", arg);
+        json_array_foreach(l->passed, i, v) fn("warning", jstr(v, "text"), jstr(v, "hint"), arg);
     }
 }

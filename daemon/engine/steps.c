@@ -82,12 +82,32 @@ static void collect(enum log_level lvl, const char *line, void *arg)
         c->fn(lvl, line, c->arg);
 }
 
-static int list_volumes(const struct step_place *p, json_t *list, json_t *passed, struct err *e)
+/* What a class has: its volumes, and those of which it cannot be told which they are. */
+struct listed {
+    json_t *volumes, *missing;
+};
+
+static int add_missing(json_t *missing, const char *name, const char *id, const char *labels, const struct err *why)
+{
+    json_t *m = step_error_doc(why);
+    jset_str(m, "volume", name);
+    jset_str(m, "id", id);
+    jset_str(m, "labels", labels);
+    return m && json_array_append_new(missing, m) == 0 ? 0 : -ENOMEM;
+}
+
+static int add_listed(const struct volume *v, void *arg)
+{
+    struct listed *l = arg;
+    return v->doubt ? add_missing(l->missing, v->name, v->id, v->labels, v->doubt) : add_volume(v, l->volumes);
+}
+
+static int list_volumes(const struct step_place *p, struct listed *list, json_t *passed, struct err *e)
 {
     struct collector c = {.passed = passed};
     log_sink(&c.fn, &c.arg);
     log_to(collect, &c);
-    int rc = p->d->volumes(&p->v.c, add_volume, list, e);
+    int rc = p->d->volumes(&p->v.c, add_listed, list, e);
     log_to(c.fn, c.arg);
     return rc;
 }
@@ -119,7 +139,7 @@ int step_volumes(const json_t *in, json_t **out, int *fd, struct err *e)
         if (rc == 0 && (rc = p.d->abilities(&p.v.c, &abilities, &ce)) == 0)
             jset_int(answer, "abilities", abilities);
         if (rc == 0 && !names)
-            rc = list_volumes(&p, list, passed, &ce);
+            rc = list_volumes(&p, &(struct listed){list, missing}, passed, &ce);
         if (rc < 0) {
             json_object_set_new(answer, "error", step_error_doc(&ce));
             continue;
@@ -136,9 +156,7 @@ int step_volumes(const json_t *in, json_t **out, int *fd, struct err *e)
                 if (r.into)
                     note_same_pool(&p, v, r.into, json_array_get(list, json_array_size(list) - 1));
             } else {
-                json_t *m = step_error_doc(&ve);
-                json_object_set(m, "volume", (json_t *)name);
-                json_array_append_new(missing, m);
+                add_missing(missing, json_string_value(name), "", "", &ve);
             }
             free(v);
         }

@@ -400,6 +400,19 @@ static void lack_by_label(struct submit *s, const json_t *classes, struct err *e
     }
 }
 
+/* One of a class that was listed, which is there twice: the others go on. */
+static void lack_listed(struct submit *s, const char *klass, const struct unseen *bad)
+{
+    const struct cfg_subject v = {bad->volume, bad->labels};
+    const struct cfg_class *own = cfg_class_of(s->cfg, v);
+    if (!own || strcmp(own->name, klass) != 0 || !wanted(s, v))
+        return;
+    if (s->job[0])
+        lack(s, bad->volume, bad->message);
+    else
+        skip(s, bad->volume, bad->message);
+}
+
 static void volumes_seen(struct step_result *r, void *arg)
 {
     struct submit *s = arg;
@@ -412,7 +425,9 @@ static void volumes_seen(struct step_result *r, void *arg)
         json_array_foreach(seen.missing, k, m)
         {
             const struct unseen bad = unseen_of(m);
-            if (s->job[0])
+            if (seen.all)
+                lack_listed(s, seen.name, &bad);
+            else if (s->job[0])
                 lack(s, bad.volume, bad.message);
             else if (!e.cls) {
                 err_set(&e, bad.class, 0, "%s", bad.message);

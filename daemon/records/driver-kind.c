@@ -6,6 +6,7 @@
 
 static const struct driver_kind kinds[] = {
     {.driver = "device", .raw = "a raw device", .has_peers = true},
+    {.driver = "reflink", .has_peers = true},
     {.driver = "nbd", .raw = "an NBD export"},
     {.driver = "lvm", .has_cow = true},
     {.driver = "rbd", .has_cluster = true},

@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "daemon/records/table-impl.h"
 
+#include <errno.h>
 #include <string.h>
 
 #define S struct step_item
@@ -101,8 +102,13 @@ struct volume_seen volume_seen_of(const json_t *volume)
 
 struct unseen unseen_of(const json_t *missing)
 {
-    return (struct unseen){jstr(missing, "volume"), (enum err_class)jint(missing, "class"), jstr(missing, "message"),
-                           jstr(missing, "hint")};
+    return (struct unseen){.volume = jstr(missing, "volume"),
+                           .id = jstr(missing, "id"),
+                           .labels = jstr(missing, "labels"),
+                           .class = (enum err_class)jint(missing, "class"),
+                           .message = jstr(missing, "message"),
+                           .hint = jstr(missing, "hint"),
+                           .twice = jint(missing, "errno") == ENOTUNIQ};
 }
 
 struct class_seen class_seen_of(const json_t *answer)

@@ -93,16 +93,18 @@ struct volume_seen {
 struct volume_seen volume_seen_of(const json_t *volume);
 /* What kept a class, or a volume that was named, from being listed. */
 struct unseen {
-    const char *volume; /* "": the class itself */
+    const char *volume;      /* "": the class itself */
+    const char *id, *labels; /* of a volume that was listed, though nothing tells it from another one; else "" */
     enum err_class class;
     const char *message, *hint;
+    bool twice; /* it is there: another one has its identity */
 };
 struct unseen unseen_of(const json_t *missing);
 /* What it says of one class. */
 struct class_seen {
     const char *name;
     json_t *volumes;
-    json_t *missing; /* for unseen_of() */
+    json_t *missing; /* for unseen_of(): those named that are not there, those listed that are not unique */
     json_t *passed;  /* texts: what was passed over */
     bool all;        /* no names were given: all that the class has */
     unsigned abilities;

@@ -157,7 +157,7 @@ static const struct field_desc class_desc_table[] = {
     STR(name, ALWAYS),
     STR(driver, ALWAYS),
     FIELD(match, "match", FIELD_STRS, ALWAYS, .about = "patterns of volume names"),
-    FIELD(peers, "peers", FIELD_STRS, .about = "of other classes of devices, \"\" after each"),
+    FIELD(peers, "peers", FIELD_STRS, .about = "of the driver's other classes, \"\" after each"),
     STR(target, ALWAYS),
     STR(node, ALWAYS),
     INT(max, ALWAYS, .about = "slots of this class; 0: no own limit"),

@@ -295,7 +295,7 @@ struct class_desc {
     struct shared shared;
     char *name, *driver;
     struct strs match; /* patterns, and names of volumes that name the class themselves */
-    struct strs peers; /* of a class of devices: those of the other ones, an empty one after each class */
+    struct strs peers; /* of a driver with peers: those of its other classes, an empty one after each class */
     char *target, *node;
     int64_t max;
     char *plugin, *plugin_user;

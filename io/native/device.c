@@ -282,9 +282,12 @@ static int device_volumes(const struct driver_class *c, volume_fn *fn, void *arg
         struct err why = ERR_INIT;
         if (stat(p.path[i], &st) < 0 || !S_ISBLK(st.st_mode) || !identity_list(&t, st.st_rdev))
             continue;
-        if (resolve_among(&t, p.path[i], &v, &why) < 0)
+        const int bad = resolve_among(&t, p.path[i], &v, &why);
+        if (bad == -ENOTUNIQ)
+            v.doubt = &why;
+        else if (bad < 0)
             log_warning("class \"%s\": ignored: %s", c->name, why.msg);
-        else if (v.size > 0) /* an unused loop device, an empty card reader */
+        if ((bad == 0 && v.size > 0) || v.doubt) /* without: an unused loop device, an empty card reader */
             rc = fn(&v, arg);
     }
     paths_free(&p);

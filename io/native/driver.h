@@ -33,7 +33,7 @@ struct driver_class {
      */
     const char *const *match;
     const char *const
-        *peers; /* device: patterns of the other classes of devices, an empty one after each class; NULL: none */
+        *peers; /* DRIVER_PEERS: patterns of the driver's other classes, an empty one after each class; NULL: none */
     const char *target;      /* where intermediates and restored volumes are created (directory, pool); "" if not set */
     const char *node;        /* configured node name: the owner tag's first half */
     const char *plugin;      /* absolute path of the plugin's program; NULL for built-in drivers */
@@ -59,6 +59,9 @@ struct volume {
     uint32_t sector;          /* logical sector size */
     bool block;               /* block device (else regular file) */
     bool in_use;              /* open for writing or mounted read-write, as far as can be determined */
+    /* volumes() only: it is there, but must not be backed up, since another one has its identity; borrowed. NULL: none
+     * has. */
+    const struct err *doubt;
 };
 
 /* Owner tag of a native snapshot or intermediate on the storage (xattrs, tags, properties). */

@@ -403,9 +403,16 @@ int reflink_list(const struct driver_class *c, native_fn *fn, void *arg, struct 
 {
     struct dirs d = {0};
     struct listing l = {.fn = fn, .arg = arg, .began = mono_s()};
-    int rc = dirs_of_class(&d, c, e);
+    struct file_systems copies;
+    int rc = copies_find(c, &copies, e);
+    /* Of each native snapshot there are two with the same tag. */
+    if (rc == 0)
+        rc = copies_refuse_all(&copies, e);
+    if (rc == 0)
+        rc = dirs_of_class(&d, c, e);
     if (rc == 0)
         rc = tagged_each(&d, c->node, TAG_NATIVE, list_one, &l, e);
+    copies_free(&copies);
     dirs_free(&d);
     return rc;
 }

@@ -79,9 +79,9 @@ static int reflink_abilities(const struct driver_class *c, unsigned *ret, struct
 
 /* ---- volumes ---- */
 
-static int reflink_resolve(const struct driver_class *c, const char *name, struct volume *ret, struct err *e)
+/* -ENOTUNIQ: a copy of it is there; *ret is complete. */
+static int resolve_among(const struct file_systems *copies, const char *name, struct volume *ret, struct err *e)
 {
-    (void)c;
     struct stat st;
     struct fs_info fs;
     char user[256];
@@ -100,7 +100,17 @@ static int reflink_resolve(const struct driver_class *c, const char *name, struc
     ret->allocated = (uint64_t)st.st_blocks * 512 < ret->size ? (uint64_t)st.st_blocks * 512 : ret->size;
     ret->sector = 512;
     ret->in_use = image_user(fd, &st, user, sizeof user);
-    return 0;
+    return copies_refuse(copies, fd, name, e);
+}
+
+static int reflink_resolve(const struct driver_class *c, const char *name, struct volume *ret, struct err *e)
+{
+    struct file_systems copies;
+    int rc = copies_find(c, &copies, e);
+    if (rc == 0)
+        rc = resolve_among(&copies, name, ret, e);
+    copies_free(&copies);
+    return rc;
 }
 
 /* Files with several names: each is one volume. */
@@ -130,33 +140,43 @@ static int seen_before(struct seen *s, const struct stat *st, struct err *e)
     return 0;
 }
 
-static int one_volume(const struct driver_class *c, const char *path, struct seen *seen, volume_fn *fn, void *arg,
-                      struct err *e)
+struct looking {
+    const struct driver_class *c;
+    struct file_systems copies;
+    struct seen seen;
+    volume_fn *fn;
+    void *arg;
+};
+
+static int one_volume(struct looking *l, const char *path, struct err *e)
 {
     struct err why = ERR_INIT;
     struct volume v;
     struct stat st;
     if (lstat(path, &st) < 0 || !S_ISREG(st.st_mode))
         return 0;
-    int rc = seen_before(seen, &st, e);
+    int rc = seen_before(&l->seen, &st, e);
     if (rc != 0)
         return rc < 0 ? rc : 0;
-    rc = reflink_resolve(c, path, &v, &why);
-    if (rc == 0)
-        return fn(&v, arg);
-    if (why.cls != ERR_USAGE || !name_is_text(path)) /* ours: no news */
-        log_warning("class \"%s\": ignored: %s", c->name, why.msg);
-    return 0;
+    rc = resolve_among(&l->copies, path, &v, &why);
+    if (rc == -ENOTUNIQ)
+        v.doubt = &why;
+    else if (rc < 0 && (why.cls != ERR_USAGE || !name_is_text(path))) /* ours: no news */
+        log_warning("class \"%s\": ignored: %s", l->c->name, why.msg);
+    return rc == 0 || v.doubt ? l->fn(&v, l->arg) : 0;
 }
 
 static int reflink_volumes(const struct driver_class *c, volume_fn *fn, void *arg, struct err *e)
 {
     struct paths p;
-    struct seen seen = {NULL, 0};
+    struct looking l = {.c = c, .fn = fn, .arg = arg};
     int rc = pattern_paths(c->match, &p, e);
+    if (rc == 0 && (rc = copies_find(c, &l.copies, e)) < 0)
+        paths_free(&p);
     for (size_t i = 0; rc == 0 && i < p.n; i++)
-        rc = one_volume(c, p.path[i], &seen, fn, arg, e);
-    free(seen.id);
+        rc = one_volume(&l, p.path[i], e);
+    free(l.seen.id);
+    copies_free(&l.copies);
     paths_free(&p);
     return rc;
 }
@@ -177,6 +197,7 @@ static bool reflink_same_pool(const struct driver_class *c, const struct volume 
 const struct driver driver_reflink = {
     .name = REFLINK_NAME,
     .text = "image files on XFS or btrfs; a native snapshot is a copy that shares the image's blocks",
+    .traits = DRIVER_PEERS,
     .abilities = reflink_abilities,
     .volumes = reflink_volumes,
     .resolve = reflink_resolve,

@@ -16,6 +16,21 @@ int image_id(int fd, const char *path, char ret[VOLUME_ID_MAX], struct err *e);
 bool image_user(int fd, const struct stat *st, char *out, size_t size);
 /* Locks alone. */
 bool image_locked(int fd, char *out, size_t size);
+/*
+ * File systems of which one is a copy of another, mounted beside it with `nouuid`: their files have the same ids
+ * (reflink-copies.c). Those that patterns of the class and of the driver's other classes name are looked at.
+ */
+struct file_systems {
+    struct one_file_system *v;
+    size_t n;
+};
+/* Release it with copies_free(), also after an error. */
+int copies_find(const struct driver_class *c, struct file_systems *ret, struct err *e);
+void copies_free(struct file_systems *s);
+/* -ENOTUNIQ if the open file is on one of them. `path` is for the message. */
+int copies_refuse(const struct file_systems *s, int fd, const char *path, struct err *e);
+/* Likewise, if there are any. */
+int copies_refuse_all(const struct file_systems *s, struct err *e);
 int reflink_snapshot(const struct driver_class *c, const struct volume *v, const struct native_tag *tag,
                      struct native *ret, struct err *e);
 int reflink_list(const struct driver_class *c, native_fn *fn, void *arg, struct err *e);

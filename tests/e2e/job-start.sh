@@ -68,7 +68,7 @@ rm "$V/b.img"
 check "one is" ask backup --job good --wait --quiet
 check "it is counted" until_true 60 eval 'page; [ "$(value "schedule_volumes_missing{schedule=\"good\"}")" = 1 ]'
 is "the others are not" 'schedule_volumes_missing{schedule="never"}' 0
-check "a problem of status" eval 'problems | grep -q "^job \"good\" did not find 1 of what it names: .*b.img"'
+check "a problem of status" eval 'problems | grep -q "^job \"good\" has left out 1 of what it names: .*b.img"'
 daemon_stop; starts "the daemon starts once more"
 check "it is remembered, too" until_true 60 eval \
     'page; [ "$(value "schedule_volumes_missing{schedule=\"good\"}")" = 1 ]'

@@ -84,7 +84,7 @@ same "by label on request" "$(in_run "$(run 'tag:db?')")" "a.img b.img"
 same "by label in a job" "$(in_run "$(run --job by-tag)")" "c.img"
 same "a job that names a volume finds it by its label" "$(in_run "$(run --job named)")" "a.img"
 expect "and says that another one has no class" 0 \
-    "\"named\" did not find 1 of what.*no storage class matches it" -- ask status
+    "\"named\" has left out 1 of what.*no storage class matches it" -- ask status
 image d 4
 label d "tag:db4 tag:scratch"
 same "a policy skips by label" "$(in_run "$(run --job nightly)")" "a.img b.img c.img"
