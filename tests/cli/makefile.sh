@@ -45,8 +45,8 @@ same "within the tree a path has one name" "$(mk BUILD="$root/build" -pn help | 
 # ---- help ----
 help=$(mk help)
 # Targets for make itself and parts of others are not what a person asks for.
-parts='FORCE print-cflags print-libs print-programs test-programs tested unit-programs fuzz-replay fuzz-programs run-sanitized'
-parts+=' all help vm-stage'
+parts='FORCE print-cflags print-libs print-programs test-programs tested unit-programs fuzz-replay fuzz-programs'
+parts+=' run-sanitized all help vm-stage'
 targets=$(sed -n 's/^\.PHONY: //p' "$root/Makefile" | tr ' ' '\n' | grep -vxF -f <(tr ' ' '\n' <<<"$parts") | sort -u)
 shown=$(grep -oE '^  make [a-z][a-z0-9-]*' <<<"$help" | sed 's/.*make //' | sort -u)
 same "help has every target, and no other" "$shown" "$targets"
