@@ -225,9 +225,19 @@ static void play_cancel(void)
         sweep();
 }
 
+struct held {
+    const char *backup;
+    bool is;
+};
+/* What was kept of an operation is of its backup, though the native snapshot may be that of a retry. */
 static int note_held(const struct native_row *n, void *arg)
 {
-    *(bool *)arg |= n->hold.held || (n->kept.there && !n->kept.released);
+    struct held *h = arg;
+    const bool kept = n->kept.there && !n->kept.released, own = strcmp(n->parent, h->backup) == 0;
+    CLEANUP(operation_clear) struct operation failed = ROW_INIT;
+    h->is |= own && (n->hold.held || kept);
+    h->is |=
+        kept && operation_get(m.records, n->kept.operation, &failed, NULL) == 0 && !strcmp(failed.parent, h->backup);
     return 0;
 }
 
@@ -241,18 +251,17 @@ static void play_delete(void)
     if (!x.id[0] || backup_get(m.records, x.id, &b, NULL) < 0)
         return;
     const bool force = pick(2), even_kept = pick(2), busy = !backup_state_terminal(b.state);
-    const struct native_row_filter natives = {.parent = x.id};
-    bool held = false;
-    native_row_each(m.records, &natives, note_held, &held, NULL);
+    struct held held = {.backup = x.id};
+    native_row_each(m.records, NULL, note_held, &held, NULL);
     records_begin(m.records, NULL);
     const bool accepted = delete_submit(&m.d, x.id, force, even_kept, &answer, &e) == 0;
     if (records_commit(m.records, NULL) < 0)
         violated("the model", "a deletion cannot be recorded");
     json_decref(answer);
     trace("delete %s%s%s%s", x.id, force ? ", force" : "", even_kept ? ", even kept" : "", accepted ? "" : ": refused");
-    if (accepted != (b.deleting[0] || ((force || !busy) && (even_kept || !held))))
+    if (accepted != (b.deleting[0] || ((force || !busy) && (even_kept || !held.is))))
         violated("RS-23", "deletion of %s was %s; it is %s%s", x.id, accepted ? "accepted" : "refused",
-                 backup_state_name(b.state), held ? ", a native snapshot of it is held" : "");
+                 backup_state_name(b.state), held.is ? ", a native snapshot of it is held" : "");
 }
 
 static void play_hold(void)
