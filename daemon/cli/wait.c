@@ -138,8 +138,8 @@ static void print_changes(struct waiting *v, const json_t *op, bool one_of_many)
     else if (other && !strcmp(state, "Retrying"))
         print_change("%s: retrying%s%s", name_of(op), error ? ": " : "", jstr(error, "message"));
     else if (same_phase && done < jint(before, "done") && !state_terminal(state))
-        print_change("%s: restarted%s; stored data are not stored again", name_of(op),
-                     jint(op, "attempt") > 1 ? " (new attempt)" : "");
+        print_change("%s: restarted%s%s", name_of(op), jint(op, "attempt") > 1 ? " (new attempt)" : "",
+                     !strcmp(jstr(op, "kind"), "backup") ? "; stored data are not stored again" : "");
     if (done != jint(before, "done") || !same_phase || other)
         json_object_set_new(before, "moved", json_real(mono_s()));
     json_object_set_new(before, "state", json_string(state));
@@ -154,7 +154,10 @@ static void operation_line(const struct waiting *v, const json_t *op, const char
     struct shown s;
     char what[1100], next[100] = "";
     const char *state = jstr(op, "state");
-    bool runs = !strcmp(state, "Running") && jobj(op, "progress");
+    /* A restore that the storage itself copies has no mover, and is not Running before it is complete. */
+    const bool moves =
+        !strcmp(state, "Running") || (!strcmp(state, "Exposing") && !strcmp(jstr(op, "kind"), "restore"));
+    bool runs = moves && jobj(op, "progress");
     const json_t *before = json_object_get(v->seen, jstr(op, "id"));
     shown_from_json(&s, runs ? jobj(op, "progress") : NULL);
     snprintf(what, sizeof what, "%s%s", indent, name_of(op));

@@ -88,6 +88,13 @@ struct sizing {
     bool keep; /* and its contents */
 };
 
+/* There may be room later, or elsewhere. */
+static int restore_room(int dir, const char *path, uint64_t need, struct err *e)
+{
+    int rc = space_check(dir, path, need, e);
+    return rc < 0 ? err_hint(e, "free space there, or restore to another file system") : 0;
+}
+
 /* The mover writes what differs, or a range, into a clone: the file itself stays as it is until the restore is
  * complete. Where nothing can be cloned it is copied. */
 static int fill_with(int fd, const char *path, const struct sizing *s, struct err *e)
@@ -104,7 +111,7 @@ static int fill_with(int fd, const char *path, const struct sizing *s, struct er
     const struct filecopy copy = {.src = s->like, .src_path = s->like_path, .size = (uint64_t)st.st_size};
     int rc = filecopy_needs(&copy, &need, e);
     if (rc == 0)
-        rc = space_check(fd, path, need, e);
+        rc = restore_room(fd, path, need, e);
     return rc < 0 ? rc : filecopy_run(&copy, fd, path, &copied, e);
 }
 
@@ -367,6 +374,14 @@ bool reflink_target_kept(const struct driver_class *c, const struct restore_targ
     return fd >= 0 && (volume_mark_read(fd, NULL, restored) < 0 || strcmp(restored, alias) != 0);
 }
 
+/* Its size stays: by that it is known to be the restore's, whatever interrupts what follows. */
+static int empty(int fd, uint64_t size)
+{
+    if (size == 0 || fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)size) == 0)
+        return 0;
+    return ftruncate(fd, 0) < 0 ? -1 : ftruncate(fd, (off_t)size);
+}
+
 int reflink_target_from_native(const struct driver_class *c, const struct native *n, const struct restore_target *t,
                                const struct fill *how, struct err *e)
 {
@@ -392,8 +407,8 @@ int reflink_target_from_native(const struct driver_class *c, const struct native
                      now.size, t->size);
     else if (src < 0 || dst < 0)
         rc = err_set(e, ERR_TARGET, errno, "cannot open %s", src < 0 ? now.handle : t->handle);
-    else if (ftruncate(dst, 0) < 0)
-        rc = err_set(e, ERR_TARGET, errno, "cannot truncate %s", t->handle);
+    else if (empty(dst, t->size) < 0)
+        rc = err_set(e, ERR_TARGET, errno, "cannot empty %s", t->handle);
     else
         match_clone_flags(src, dst);
     if (rc == 0 && ioctl(dst, FICLONE, src) < 0) {
@@ -402,7 +417,7 @@ int reflink_target_from_native(const struct driver_class *c, const struct native
         if (errno != EXDEV && errno != EOPNOTSUPP && errno != ENOTTY && errno != EINVAL)
             rc = err_set(e, errno == ENOSPC ? ERR_NO_SPACE : ERR_TARGET, errno, "cannot clone %s to %s", now.handle,
                          t->handle);
-        else if ((rc = filecopy_needs(&copy, &need, e)) == 0 && (rc = space_check(f.dir, t->handle, need, e)) == 0)
+        else if ((rc = filecopy_needs(&copy, &need, e)) == 0 && (rc = restore_room(f.dir, t->handle, need, e)) == 0)
             rc = filecopy_run(&copy, dst, t->handle, &copied, e);
     }
     if (rc == 0 && fsync(dst) < 0)
