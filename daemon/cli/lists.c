@@ -48,7 +48,7 @@ static const char *progress_text(const json_t *s)
         snprintf(out, sizeof buf[0], "position %lld", (long long)jint(s, "position"));
     else if (jint(s, "retry_ns") > 0)
         snprintf(out, sizeof buf[0], "attempt %lld %s", (long long)jint(s, "attempt"), text_in(jint(s, "retry_ns")));
-    else if (p && !to)
+    else if (p && !to && strcmp(jstr(s, "kind"), "admin") != 0) /* which has steps, not bytes */
         snprintf(out, sizeof buf[0], "%s%s%s", *percent ? percent : text_size(p, "done"),
                  json_is_number(eta) ? ", " : "", json_is_number(eta) ? text_left(json_number_value(eta)) : "");
     else

@@ -157,7 +157,8 @@ static void operation_line(const struct waiting *v, const json_t *op, const char
     /* A restore that the storage itself copies has no mover, and is not Running before it is complete. */
     const bool moves =
         !strcmp(state, "Running") || (!strcmp(state, "Exposing") && !strcmp(jstr(op, "kind"), "restore"));
-    bool runs = moves && jobj(op, "progress");
+    /* What a repository is asked has steps, not bytes. */
+    bool runs = moves && jobj(op, "progress") && strcmp(jstr(op, "kind"), "admin") != 0;
     const json_t *before = json_object_get(v->seen, jstr(op, "id"));
     shown_from_json(&s, runs ? jobj(op, "progress") : NULL);
     snprintf(what, sizeof what, "%s%s", indent, name_of(op));
