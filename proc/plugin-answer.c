@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "proc/plugin-answer.h"
 
+#include "base/plain-path.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -26,16 +28,7 @@ static bool is_id(const char *s)
 
 bool answer_is_path(const char *s)
 {
-    if (*s != '/' || !s[1])
-        return false;
-    while (*s) {
-        const char *part = s + 1, *end = strchrnul(part, '/');
-        size_t n = (size_t)(end - part);
-        if (n == 0 || (n == 1 && part[0] == '.') || (n == 2 && part[0] == '.' && part[1] == '.'))
-            return false;
-        s = end;
-    }
-    return true;
+    return *s == '/' && s[strlen(s) - 1] != '/' && is_plain_path(s);
 }
 
 static bool has_control(const char *s)

@@ -246,8 +246,9 @@ static int put_properties(struct unit_properties *p, const struct strs *properti
 
 /* ---- its place among other units ---- */
 
-/* systemd requires a path without "." and ".." here and rejects the unit otherwise. */
-static bool is_plain(const char *path)
+/* systemd requires a path without "." and ".." here and rejects the unit otherwise. It takes "//" out itself, which
+ * is_plain_path() refuses: a repository at such a path is to be unmounted after its movers as well. */
+static bool is_mountable(const char *path)
 {
     if (path[0] != '/' || !path[1])
         return false;
@@ -271,7 +272,7 @@ static void put_order(struct unit_properties *p, const struct mover_launch *l)
     const char *mounts[5] = {NULL};
     size_t n = 0;
     for (size_t i = 0; i < 4; i++)
-        if (is_plain(paths[i]) && !is_below(paths[i], "/dev"))
+        if (is_mountable(paths[i]) && !is_below(paths[i], "/dev"))
             mounts[n++] = paths[i];
     unit_put_strings(p, "Before", before);
     unit_put_strings(p, "After", after);
