@@ -58,7 +58,9 @@ static int rest_kept(const struct native_row *n, void *arg)
         violated("PVC-11", "what was kept with native snapshot %s was released, and is not removed", n->id);
     if (!json_object_get(m.natives, n->id) || n->state != NATIVE_PRESENT)
         violated("PVC-11", "native snapshot %s is kept for inspection and is not there", n->id);
-    if (known && (op.state != OP_FAILED || strcmp(op.native, n->id) != 0))
+    if (!known)
+        violated("PVC-11", "native snapshot %s is kept for %s, whose record was deleted", n->id, n->kept.operation);
+    else if (op.state != OP_FAILED || strcmp(op.native, n->id) != 0)
         violated("PVC-11", "native snapshot %s is kept for %s, which is %s", n->id, op.id, op_state_name(op.state));
     if (json_object_get(x->volumes, n->volume_id))
         violated("PVC-11", "two native snapshots of volume %s are kept for inspection", n->volume_id);
