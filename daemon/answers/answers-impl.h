@@ -53,6 +53,8 @@ const char *hours_words(int64_t ns, char out[24]);
 void add_problem(json_t *list, const char *severity, const char *hint, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 void add_general_problems(const struct answer_facts *f, json_t *list);
+/* Native snapshots that the storage could not remove. */
+void add_native_problems(const struct answer_facts *f, json_t *problems);
 void add_pool_problems(const struct answer_facts *f, json_t *list);
 void add_look_problems(const struct answer_facts *f, json_t *list);
 

@@ -226,6 +226,24 @@ static void put_inspection(const struct answer_facts *f, const struct overview_n
                                   "since_ns", (json_int_t)oldest, "used", (json_int_t)x->kept_used));
 }
 
+static int add_unremoved(const struct native_row *n, void *arg)
+{
+    json_t *problems = arg;
+    if (native_is_unremoved(n) && json_array_size(problems) < PROBLEMS_MAX)
+        add_problem(problems, "warning",
+                    n->remove_error.hint[0] ? n->remove_error.hint
+                                            : "it is tried again with each look at the storage; see its reason",
+                    "native snapshot %.8s of %s cannot be removed: %s", n->id,
+                    n->volume->name[0] ? n->volume->name : n->volume_id, n->remove_error.message);
+    return 0;
+}
+
+void add_native_problems(const struct answer_facts *f, json_t *problems)
+{
+    if (f->overview && overview_natives(f->overview).unremoved)
+        native_row_each(f->records, NULL, add_unremoved, problems, NULL);
+}
+
 json_t *natives_summary(const struct answer_facts *f)
 {
     char text[700], removing[40] = "";

@@ -207,6 +207,7 @@ static void count_place(struct overview *s, const struct place *p, unsigned n)
     s->natives.removing += n * p->natives.removing;
     s->natives.used += n == 1 ? p->natives.used : -p->natives.used;
     s->natives.kept += n * p->natives.kept;
+    s->natives.unremoved += n * p->natives.unremoved;
     s->natives.intermediates += n * p->natives.intermediates;
     s->natives.kept_used += n == 1 ? p->natives.kept_used : -p->natives.kept_used;
     if (!p->recorded)
@@ -318,6 +319,12 @@ static void until(struct place *p, int64_t created_ns, int64_t age_s, int64_t no
 }
 
 /* What the next backup of the volume prunes to make room for its own snapshot. */
+bool native_is_unremoved(const struct native_row *n)
+{
+    return n->remove_error.message[0] &&
+           (n->state == NATIVE_REMOVING || (n->state == NATIVE_MISSING && native_is_foreign(n)));
+}
+
 static void look_at_natives(struct overview *s, struct place *p, int64_t now_ns)
 {
     CLEANUP_FREE struct native_facts *f = NULL;
@@ -331,6 +338,7 @@ static void look_at_natives(struct overview *s, struct place *p, int64_t now_ns)
         const struct native_row *row = native_row_peek(s->records, f[i].alias);
         if (row && !p->oldest)
             p->oldest = row->seq;
+        p->natives.unremoved += row && native_is_unremoved(row);
         if (row && row->kept.there) {
             p->natives.kept++;
             p->natives.intermediates += row->kept.alias[0] != '\0';

@@ -55,7 +55,9 @@ struct overview_natives {
     int64_t used;
     unsigned kept, intermediates; /* for inspection (expose-keep-on-failure), with how many intermediates */
     int64_t kept_used;            /* bytes of these */
+    unsigned unremoved;           /* the storage could not remove them */
 };
+bool native_is_unremoved(const struct native_row *n);
 struct overview_natives overview_natives(const struct overview *s);
 /* Id of a volume of which the next backup prunes a native snapshot, the one with the oldest snapshot first. */
 const char *overview_due_at(const struct overview *s, size_t place);

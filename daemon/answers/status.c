@@ -168,6 +168,7 @@ static json_t *list_volumes(const struct answer_facts *f, json_t *problems)
     volume_lines_init(&x, f);
     for (size_t i = 0; i < ANSWER_VOLUMES_MAX && (id = overview_volume_at(f->overview, i)); i++)
         line_of(f, &x, id);
+    add_native_problems(f, problems);
     add_pool_problems(f, problems);
     add_empty_classes(f, problems);
     add_look_problems(f, problems);

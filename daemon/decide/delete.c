@@ -173,13 +173,29 @@ static void wait_for(struct decide *d, struct operation *op, const char *why)
     operation_write(d, op);
 }
 
+/* What is not ours to remove is forgotten with --force; false: it stays, or there is none. */
+static bool forget_foreign(struct decide *d, const struct operation *op, const struct step_item *item)
+{
+    CLEANUP(native_row_clear) struct native_row n = ROW_INIT;
+    if (!op->force || native_row_read(d, item->alias, &n) < 0 || !native_is_foreign(&n))
+        return false;
+    native_forget(d, &n, "forgotten");
+    plan_log(d, LOG_LVL_WARNING, "%s: native snapshot %s is forgotten, not removed: %s", operation_label(op),
+             item->alias, item->error.message);
+    return true;
+}
+
 static void natives_done(struct decide *d, struct operation *op, const struct work_result *s)
 {
-    const struct op_error *bad = step_items_error(&s->answer.items);
+    const struct step_item *item = s->answer.items.v;
+    const char *why = s->err.cls ? s->err.msg : "";
     if (!s->err.cls)
         natives_removed(d, &s->answer);
-    if (s->err.cls || bad) {
-        str_set(&op->waiting, s->err.cls ? s->err.msg : bad->message);
+    for (unsigned i = 0; !s->err.cls && i < s->answer.items.n; i++)
+        if (item[i].error.code && !forget_foreign(d, op, &item[i]) && !why[0])
+            why = item[i].error.message;
+    if (why[0]) {
+        str_set(&op->waiting, why);
         op->wake_ns = decide_now(d) + (s->err.cls ? 5 : 30) * NS_PER_S;
     }
     operation_write(d, op);
@@ -497,6 +513,17 @@ static json_t *delete_answer(const struct backup *b)
     return json_pack("{s:s,s:s,s:s}", "id", b->id, "operation", b->deleting, "state", "Deleting");
 }
 
+/* One that waits for what is unavailable need not be waited for any longer. */
+static int delete_force(struct decide *d, const char *id, struct err *e)
+{
+    CLEANUP(operation_clear) struct operation op = ROW_INIT;
+    if (operation_read(d, id, &op) < 0 || op.force)
+        return 0;
+    op.force = true;
+    op.wake_ns = 0;
+    return operation_save(d->records, &op, e);
+}
+
 int delete_submit(struct decide *d, const char *id, bool force, bool even_kept, json_t **answer, struct err *e)
 {
     CLEANUP(backup_clear) struct backup b;
@@ -510,7 +537,7 @@ int delete_submit(struct decide *d, const char *id, bool force, bool even_kept, 
     }
     if (b.deleting[0]) {
         *answer = delete_answer(&b);
-        return 0;
+        return force ? delete_force(d, b.deleting, e) : 0;
     }
     if (b.node[0]) {
         err_set(e, ERR_PERMISSION, 0, "backup %s is of node %s, which alone deletes it", id, b.node);

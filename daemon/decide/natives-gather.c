@@ -165,6 +165,11 @@ int64_t kept_used(const struct native_row *n)
     return n->kept.there ? used + (x.as == EXPOSED_COPY ? x.size : 0) : 0;
 }
 
+bool native_is_foreign(const struct native_row *r)
+{
+    return r->remove_error.cls == ERR_PERMISSION && r->remove_error.sys == ESTALE;
+}
+
 static void read_row(const struct native_row *n, struct native_facts *f)
 {
     const struct native_desc *native = n->native;
@@ -182,6 +187,7 @@ static void read_row(const struct native_row *n, struct native_facts *f)
     f->expired = n->expired && !f->moved; /* what was seen in the repository counts until it is looked for in vain */
     f->missing = n->state == NATIVE_MISSING;
     f->removing = n->state == NATIVE_REMOVING;
+    f->foreign = f->missing && native_is_foreign(n);
     f->effective_retain = (unsigned)n->effective_retain; /* -1, not known: UINT_MAX */
     if (n->job_retain)
         snprintf(f->job, sizeof f->job, "%s", n->job);

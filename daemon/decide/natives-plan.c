@@ -295,7 +295,10 @@ static void plan_one(struct plan *p, size_t i)
     unsigned before = f->reasons;
     switch (what_is(f)) {
     case IS_MISSING:
-        say(f, "removed from the records: ", "no longer on the storage");
+        if (f->foreign)
+            say(f, "not recognized: ", "what is in its place does not have its tag; its record goes when that is gone");
+        else
+            say(f, "removed from the records: ", "no longer on the storage");
         break;
     case IS_REMOVING:
         say(f, DUE, "its removal has begun");

@@ -41,6 +41,7 @@ struct native_facts {
     bool running;              /* its backup is not finished: the recorded number holds, not the policy's (RS-10) */
     bool expired;              /* its backup was deleted or has expired (RS-24) */
     bool removing;             /* its removal was begun */
+    bool foreign;              /* missing, and what is in its place does not have its tag */
     char backup[192], repository[128]; /* for the sentence; "" unknown */
     bool job_ended; /* `job` no longer sets snapshots-to-retain: no newer ones will come that count with it */
     /* out */
@@ -106,6 +107,9 @@ void natives_note_jobs(struct records *r, const struct cfg *c, struct native_rul
 /* By which a native snapshot is judged: the policy in force for the next backup of its job (`job` false: of the
  * volume), or the one that it was taken under, where there will be none. New reference. `c` NULL: as above. */
 const struct policy *native_policy(struct records *r, const struct cfg *c, const struct native_row *n, bool job);
+
+/* Its removal has found something without its tag in its place. */
+bool native_is_foreign(const struct native_row *r);
 
 /* Gathers the facts of one volume from the records (natives with their backups and operations). *ret is malloc()ed. */
 int natives_gather(struct records *r, const char *volume_id, struct native_facts **ret, size_t *n, struct err *e);

@@ -121,7 +121,7 @@ int natives_plan_prune(struct decide *d, const char *volume_id, const struct nat
             continue;
         }
         /* Of one that is missing only the record goes, and only if it still is: its storage may have come back. */
-        bool missing = r.state == NATIVE_MISSING;
+        const bool missing = r.state == NATIVE_MISSING;
         if (!missing && r.state != NATIVE_REMOVING) {
             str_set(&r.why_removed, f[i].why);
             if (native_row_become(d, &r, NATIVE_REMOVING) < 0)
@@ -357,6 +357,13 @@ void natives_leave_check(struct decide *d, struct operation *op)
         operation_ask_cancel(d, &check, "what asked for it was canceled");
 }
 
+static void drop_missing(json_t *items)
+{
+    for (size_t i = json_array_size(items); i-- > 0;)
+        if (jbool(json_array_get(items, i), "missing"))
+            json_array_remove(items, i);
+}
+
 int natives_make_room(struct decide *d, struct operation *op, const struct native_rules *rules, int64_t since_ns,
                       struct native_verdict *v, struct err *e)
 {
@@ -400,6 +407,8 @@ int natives_make_room(struct decide *d, struct operation *op, const struct nativ
         rc = operation_write(d, op);
         return rc < 0 ? rc : 1;
     }
+    if (op->prune_rounds > 0)
+        drop_missing(items); /* they were looked for */
     if (json_array_size(items) && op->prune_rounds < PRUNE_ROUNDS_MAX) {
         plan_work(d, ROW_OPERATION, op->id, WORK_PRUNE, json_pack("{s:O}", "items", items),
                   op->policy->snapshot_timeout_s);
@@ -410,18 +419,48 @@ int natives_make_room(struct decide *d, struct operation *op, const struct nativ
 
 void natives_pruned(struct decide *d, struct operation *op, const struct work_result *s)
 {
-    const struct step_item *item = s->answer.items.v;
     if (!s->err.cls)
         natives_removed(d, &s->answer);
-    if (s->err.cls)
+    else
         plan_log(d, LOG_LVL_WARNING, "%s: native snapshots cannot be pruned: %s", operation_label(op), s->err.msg);
     /* What could not be removed is planned again; a storage that is full will say so itself. */
-    for (unsigned i = 0; i < s->answer.items.n; i++)
-        if (item[i].error.code)
-            plan_log(d, LOG_LVL_WARNING, "native snapshot %s cannot be removed: %s", item[i].alias,
-                     item[i].error.message);
     op->prune_rounds = op->prune_rounds + 1;
     operation_write(d, op);
+}
+
+int native_seen_again(struct decide *d, struct native_row *r)
+{
+    str_clear(&r->remove_error.message);
+    str_clear(&r->remove_error.hint);
+    r->remove_error.cls = r->remove_error.sys = 0;
+    return native_row_become(d, r, NATIVE_PRESENT);
+}
+
+/* What is in its place and has no tag of ours is not ours to remove, however often: of the native snapshot nothing is
+ * left but the record, which stays while that is there (RS-11). */
+static void removal_failed(struct decide *d, struct native_row *r, const struct op_error *error)
+{
+    const bool news = strcmp(r->remove_error.message, error->message) != 0;
+    records_counter_add(d->records, "snapshot_delete_failures_total", NULL, 1, NULL);
+    if (news)
+        plan_log(d, LOG_LVL_WARNING, "native snapshot %s of %s cannot be removed: %s", r->id, r->volume->name,
+                 error->message);
+    str_set(&r->remove_error.message, error->message);
+    str_set(&r->remove_error.hint, error->hint);
+    r->remove_error.cls = error->code;
+    r->remove_error.sys = error->sys;
+    if (r->state == NATIVE_REMOVING && native_is_foreign(r))
+        native_row_become(d, r, NATIVE_MISSING);
+    else if (news)
+        native_row_write(d, r);
+}
+
+void native_forget(struct decide *d, const struct native_row *r, const char *what)
+{
+    char why[100];
+    snprintf(why, sizeof why, "was a native snapshot alone, which was %s", what);
+    if (native_row_delete(d->records, r->id, NULL) == 0 && r->snapshot_only)
+        volume_backup_lost(d, r->volume_id, r->parent, why, NULL);
 }
 
 void natives_removed(struct decide *d, const struct step_answer *answer)
@@ -435,25 +474,18 @@ void natives_removed(struct decide *d, const struct step_answer *answer)
             continue;
         pool_pruned(d, &r);
         if (a->error.code) {
-            str_set(&r.remove_error.message, a->error.message);
-            str_set(&r.remove_error.hint, a->error.hint);
-            r.remove_error.cls = a->error.code;
-            r.remove_error.sys = a->error.sys;
-            records_counter_add(d->records, "snapshot_delete_failures_total", NULL, 1, NULL);
-            native_row_write(d, &r);
+            removal_failed(d, &r, &a->error);
             continue;
         }
         if (a->there) {
             plan_log(d, LOG_LVL_INFO, "native snapshot %s of %s is on the storage again", alias, r.volume->name);
-            native_row_become(d, &r, NATIVE_PRESENT);
+            native_seen_again(d, &r);
             if (r.snapshot_only)
                 volume_backup_found(d, r.volume_id);
             continue;
         }
         if (a->gone)
             plan_log(d, LOG_LVL_WARNING, "native snapshot %s of %s was already gone", alias, r.volume->name);
-        native_row_delete(d->records, alias, NULL);
-        if (r.snapshot_only)
-            volume_backup_lost(d, r.volume_id, r.parent, "was a native snapshot alone, which was removed", NULL);
+        native_forget(d, &r, "removed");
     }
 }

@@ -59,7 +59,7 @@ static void note_missing(struct decide *d, const char *alias)
     native_row_init(&n);
     if (native_row_read(d, alias, &n) < 0 || n.state != NATIVE_PRESENT)
         return;
-    plan_log(d, LOG_LVL_WARNING, "native snapshot %s of %s is no longer on the storage", alias, n.volume->name);
+    plan_log(d, LOG_LVL_WARNING, "native snapshot %s of %s is no longer found on the storage", alias, n.volume->name);
     native_row_become(d, &n, NATIVE_MISSING);
 }
 

@@ -239,10 +239,7 @@ static int look_again(const struct step_place *p, const char *alias, const struc
     struct stat st;
     int rc = p->d->list(&p->v.c, match_native, &x, e);
     if (rc == 0 && !x.found && n->handle[0] == '/' && lstat(n->handle, &st) == 0) {
-        err_set(e, ERR_GENERIC, 0, "%s is still there, but no longer has the tag of native snapshot %s", n->handle,
-                alias);
-        err_hint(e, "remove the file if it is not needed; the next sweep then removes its record");
-        return -EEXIST;
+        return native_foreign(n->handle, alias, "remove or move it", e);
     }
     if (rc == 0)
         jset_bool(answer, x.found ? "there" : "gone", true);

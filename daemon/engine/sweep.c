@@ -211,8 +211,9 @@ static int seen_again(struct engine *g, const char *alias, bool there, struct er
     if (native_row_read(&g->d, alias, &n) < 0 || n.state != (there ? NATIVE_MISSING : NATIVE_PRESENT))
         return 0;
     if (!there)
-        plan_log(&g->d, LOG_LVL_WARNING, "native snapshot %s of %s is no longer on the storage", n.id, n.volume->name);
-    const int rc = native_row_become(&g->d, &n, there ? NATIVE_PRESENT : NATIVE_MISSING);
+        plan_log(&g->d, LOG_LVL_WARNING, "native snapshot %s of %s is no longer found on the storage", n.id,
+                 n.volume->name);
+    const int rc = there ? native_seen_again(&g->d, &n) : native_row_become(&g->d, &n, NATIVE_MISSING);
     if (!n.snapshot_only || rc < 0)
         return rc;
     if (!there)

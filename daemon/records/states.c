@@ -40,6 +40,7 @@ static const struct states_row delete_rows[] = {
 static const struct states_row native_rows[] = {
     {N(CREATING), N(PRESENT)},
     {N(PRESENT), N(REMOVING) | N(MISSING)},
+    {N(REMOVING), N(MISSING)}, /* what is there in its place does not have its tag */
     {N(MISSING), N(PRESENT)},
 };
 

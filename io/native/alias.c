@@ -33,3 +33,11 @@ bool alias_valid(const char *s)
     }
     return s[ALIAS_LEN] == '\0';
 }
+
+int native_foreign(const char *path, const char *alias, const char *how, struct err *e)
+{
+    err_plain(e, ERR_PERMISSION, ESTALE, "%s does not have the tag of native snapshot %s of this node: not removed",
+              path, alias);
+    err_hint(e, "%s: the record of the native snapshot goes then", how);
+    return -ESTALE;
+}

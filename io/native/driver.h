@@ -326,6 +326,9 @@ bool driver_target_identity(const char *path, char *out, size_t size);
 
 /* Driver of a class by its configured name; "plugin:NAME" is the plugin driver. NULL: not implemented in this build. */
 const struct driver *driver_by_name(const char *name);
+/* What is in the place of a native snapshot (`path`) and does not have its tag is not removed: ERR_PERMISSION, ESTALE.
+ * `how`: what to do with it. */
+int native_foreign(const char *path, const char *alias, const char *how, struct err *e);
 /* Built-in drivers, NULL past the end. */
 const struct driver *driver_at(unsigned i);
 /* Input of the choice of mechanism. */

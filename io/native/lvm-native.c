@@ -234,11 +234,7 @@ int lvm_native_remove(const struct driver_class *c, const struct native *n, bool
     if (rc == -ENOENT) {
         const struct lvm_lv *other = lvm_find_path(&r, n->handle);
         if (other) {
-            err_set(e, ERR_PERMISSION, EPERM,
-                    "%s does not have the tag of native snapshot %s of this node: not removed", other->path,
-                    n->tag.alias);
-            err_hint(e, "check it, and remove it manually (lvremove) if it is not needed");
-            rc = -EPERM;
+            rc = native_foreign(other->path, n->tag.alias, "remove (lvremove) or rename it", e);
         } else {
             *gone = true;
             rc = 0;

@@ -173,10 +173,7 @@ static int is_foreign(const struct driver_class *c, const struct native *n, stru
     }
     if (!rbd_snap_find(&r.image[0], snap + 1, &s))
         return 0;
-    err_set(e, ERR_PERMISSION, EPERM, "%s does not have the tag of native snapshot %s of this node: not removed",
-            n->handle, n->tag.alias);
-    err_hint(e, "check it, and remove it manually (rbd snap rm) if it is not needed");
-    return -EPERM;
+    return native_foreign(n->handle, n->tag.alias, "remove (rbd snap rm) or rename it", e);
 }
 
 int rbd_native_remove(const struct driver_class *c, const struct native *n, bool *gone, struct err *e)

@@ -439,10 +439,7 @@ int reflink_remove(const struct driver_class *c, const struct native *n, bool *g
     if (rc == 0) {
         rc = remove_and_settle(&f, e);
     } else if (rc == -ENOENT && n->handle[0] && lstat(n->handle, &st) == 0) {
-        err_set(e, ERR_PERMISSION, EPERM, "%s does not have the tag of native snapshot %s of node \"%s\": not removed",
-                n->handle, n->tag.alias, c->node);
-        err_hint(e, "check it, and remove it manually if it is not needed");
-        rc = -EPERM;
+        rc = native_foreign(n->handle, n->tag.alias, "remove or move it", e);
     } else if (rc == -ENOENT) {
         *gone = true;
         rc = 0;

@@ -249,10 +249,7 @@ static int is_foreign(const struct native *n, struct err *e)
     struct zfs_report r = ZFS_REPORT_INIT;
     int rc = strchr(n->handle, '@') ? zfs_report_read(&r, n->handle, e) : 0;
     if (rc == 0 && r.n) {
-        err_set(e, ERR_PERMISSION, EPERM, "%s does not have the tag of native snapshot %s of this node: not removed",
-                n->handle, n->tag.alias);
-        err_hint(e, "check it, and remove it manually (zfs destroy) if it is not needed");
-        rc = -EPERM;
+        rc = native_foreign(n->handle, n->tag.alias, "remove (zfs destroy) or rename it", e);
     }
     zfs_report_free(&r);
     return rc;

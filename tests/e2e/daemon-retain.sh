@@ -270,6 +270,45 @@ rm -f "$file"
 no_record() { [ -z "$(sql "SELECT id FROM natives WHERE id = '$alias'")" ]; }
 forgotten() { ask scan --wait --quiet; ask native prune --quiet 2>/dev/null; no_record; }
 check "without its file it is" until_true 15 forgotten
+# Likewise when that is found out by its removal: somebody is told, and it is not "removing" for good.
+strip() { # IMAGE: its only native snapshot loses its tag: $alias, $file
+    alias=$(natives_of "$WORK/xfs/$1.img")
+    file=$(find "$WORK/xfs" -name "$alias.native")
+    cp "$file" "$file.new" && mv -f "$file.new" "$file"
+}
+warned() { grep "warning.*$alias" "$LOG" | grep -c 'does not have the tag\|no longer has the tag'; }
+strip_problem() { ask status | grep -A1 "native snapshot ${alias:0:8} of $WORK/xfs/due.img"; }
+image "$WORK/xfs/due.img" 2 12
+config_add due "[volume \"$WORK/xfs/due.img\"]
+snapshots-to-retain = 1"
+check "reload" ask reload --wait --quiet
+backup due >/dev/null
+until_true 10 has due 1
+strip due
+check "a backup that prunes one without its tag" ask backup "$WORK/xfs/due.img" --wait --quiet
+check "that is a problem" until_true 10 strip_problem
+same "which says what to do" "$(strip_problem | grep -c '→ .*remove or move')" 1
+expect "status --check" 3 -- ask status --check
+same "it is missing, not being removed for good" "$(sql "SELECT state FROM natives WHERE id = '$alias'")" missing
+check "a backup more" ask backup "$WORK/xfs/due.img" --wait --quiet
+sleep 3 # sweeps
+same "the log has it once for each reason" "$(($(warned) <= 2))" 1
+check "its file is still there" test -f "$file"
+expect "and the list has the reason" 0 'not recognized:.*tag' -- ask native list
+rm -f "$file"
+check "without its file the record goes, and the problem" until_true 15 eval 'forgotten && ! strip_problem'
+# A backup is deleted with it.
+until_true 10 has due 1
+strip due
+B=$(sql "SELECT parent FROM natives WHERE id = '$alias'")
+ask delete "$B" --even-kept --yes --wait >/dev/null 2>&1 & waits=$!
+deleting() { ask backups | grep -q 'Deleting.*\|does not have the tag'; }
+check "its deletion waits, and says so" until_true 10 eval 'askj describe "$B" | grep -q "does not have the tag"'
+expect "--force ends that, too" 0 deleted -- ask delete "$B" --even-kept --force --yes --wait
+wait $waits
+same "the record is gone" "$(sql "SELECT id FROM natives WHERE id = '$alias'")" ""
+check "the file, which is not ours, is not" test -f "$file"
+rm -f "$file" "$WORK/xfs/due.img"
 # The records are lost: what is found again counts as before, and goes when its place is needed.
 image "$WORK/xfs/lost.img" 2 7
 config_add lost "[volume \"$WORK/xfs/lost.img\"]

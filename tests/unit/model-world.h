@@ -72,6 +72,7 @@ static struct model {
     json_t *refused;    /* snapshot -> true: the repository has refused to delete it when it was asked last */
     json_t *pruned;     /* operation -> what it has pruned since the pool was measured for it */
     json_t *recorded;   /* "REPOSITORY/BACKUP" -> outcome as its repository has it (AO-16) */
+    json_t *forced;     /* backup -> true: its deletion forgets what the storage does not remove */
     json_t *given_up;   /* operation -> true: a restart with on-restart = fail has found it begun, and no mover of it */
     bool repo_up, trace;
     bool quiet;               /* nothing happens by chance */
@@ -257,7 +258,7 @@ static json_t *apply_remove(const json_t *in, bool by_request)
         if (row && row->state != NATIVE_REMOVING && row->state != NATIVE_MISSING && !by_request)
             violated("E-04", "native snapshot %s is removed and its record says %s", alias,
                      native_state_name(row->state));
-        if (row && row->hold.held && !by_request)
+        if (row && row->hold.held && !by_request && !(n && jbool(item, "missing"))) /* that is only looked for */
             violated("RS-16", "native snapshot %s is held and removed", alias);
         if (row && row->kept.there && !row->kept.released && !(by_request && deletes_even_kept(row->parent)))
             violated("PVC-11", "native snapshot %s is kept for inspection and removed", alias);
@@ -270,6 +271,12 @@ static json_t *apply_remove(const json_t *in, bool by_request)
         if (one_in(12)) {
             json_array_append_new(
                 out, json_pack("{s:s,s:o}", "alias", alias, "error", answer_error("it is busy", ERR_BUSY)));
+            continue;
+        }
+        if (n && !m.quiet && one_in(40)) { /* something else has its place */
+            json_t *error = answer_error("it does not have the tag", ERR_PERMISSION);
+            jset_int(error, "errno", ESTALE);
+            json_array_append_new(out, json_pack("{s:s,s:o}", "alias", alias, "error", error));
             continue;
         }
         if (jobj(item, "kept"))
@@ -477,8 +484,10 @@ static void note_work_end(const struct model_work *w, unsigned how, const json_t
     if (!op || op_state_terminal(op->state))
         return;
     if (w->work == WORK_PRUNE || w->work == WORK_DELETE_NATIVES)
-        json_array_foreach(jarr(out, "items"), i, a)
-            json_object_set_new(m.answered, jstr(a, "alias"), json_string(jobj(a, "error") ? "error" : "gone"));
+        json_array_foreach(jarr(out, "items"), i, a) json_object_set_new(m.answered, jstr(a, "alias"),
+                                                                         json_string(jobj(a, "error")    ? "error"
+                                                                                     : jbool(a, "there") ? "there"
+                                                                                                         : "gone"));
     if (w->work == WORK_PREPARE_HOOK && how && !op->policy->hook_continue)
         put(m.unprepared, w->id);
     if (w->work == WORK_EXPOSE && how == 3 && !op->read_begun) /* what was read in time is in time */
