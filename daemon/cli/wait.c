@@ -23,6 +23,7 @@ struct waiting {
     const struct options *o;
     const char *id; /* "": of a request */
     char now[512];  /* the id of what was told of last */
+    bool deletes;   /* which cannot be canceled once it has begun */
     bool quiet;
     struct live live;
     double printed; /* time of the last plain line */
@@ -251,6 +252,12 @@ static void print_event(const json_t *state)
     print_json(j);
 }
 
+/* It is Running while it waits for its repository. */
+static bool is_deletion(const json_t *s)
+{
+    return !strcmp(jstr(s, "kind"), "delete");
+}
+
 /* What the first one waits for while nothing runs, and when that ends: "main is away; gives up in 59 min". */
 static bool waiting_text(const json_t *s, char *why, size_t cap, char *until, size_t until_cap)
 {
@@ -262,7 +269,7 @@ static bool waiting_text(const json_t *s, char *why, size_t cap, char *until, si
     *why = *until = '\0';
     for (i = 0; op; op = json_array_get(ops, ++i)) {
         const char *state = jstr(op, "state");
-        if (!strcmp(state, "Queued") && !first)
+        if ((!strcmp(state, "Queued") || (is_deletion(op) && !state_terminal(state))) && !first)
             first = op;
         else if (!state_terminal(state) && strcmp(state, "Queued") != 0)
             return false;
@@ -271,7 +278,7 @@ static bool waiting_text(const json_t *s, char *why, size_t cap, char *until, si
     }
     if (!first || !*jstr(first, "why"))
         return false;
-    snprintf(why, cap, "%s waits: %s", text_name(name_of(first)), jstr(first, "why"));
+    snprintf(why, cap, "%s%s: %s", text_name(name_of(first)), is_deletion(first) ? "" : " waits", jstr(first, "why"));
     if (jint(first, "gives_up_ns"))
         snprintf(until, until_cap, "; gives up %s", text_in(jint(first, "gives_up_ns")));
     return true;
@@ -319,6 +326,7 @@ static int on_state(const json_t *state, void *arg)
 {
     struct waiting *v = arg;
     snprintf(v->now, sizeof v->now, "%s", jstr(state, "id"));
+    v->deletes = is_deletion(state);
     const json_t *ops = jarr(state, "operations"), *op;
     size_t i;
     if (v->quiet)
@@ -393,6 +401,9 @@ static int wait_long(struct waiting *v, json_t **ended, struct err *e)
             *e = now;
             if (interrupted)
                 err_set(e, ERR_INTERRUPTED, 0, "interrupted; %s continues", v->id);
+            if (e->cls == ERR_INTERRUPTED && v->deletes)
+                return err_hint(e, "a deletion that has begun cannot be canceled; snapferry wait %s shows its end",
+                                v->id);
             return e->cls == ERR_INTERRUPTED ? err_hint(e, "snapferry cancel %s cancels it", v->id) : rc;
         }
         if (!warned) {

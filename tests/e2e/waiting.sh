@@ -70,6 +70,13 @@ for who in "${!WAITER[@]}"; do
         "$WORK/waited-$who" && grep -qE "snapferry cancel [a-z0-9T-]+ cancels it" "$WORK/waited-$who"'
 done
 same "so they do" "$(queued)" "[1,2,3,4]"
+X=$(askj backups | jq -r '[.backups[] | select(.state == "Completed")][-1].id')
+waiter delete delete "$X" --even-kept --force --wait --yes
+check "a deletion says at once why it does not end" until_true 15 \
+    grep -qE '^delete-[^ ]*: repository "main": .* cannot be reached' "$WORK/waited-delete"
+kill "${WAITER[delete]}"
+wait "${WAITER[delete]}"
+check "interrupted, that it cannot be canceled" grep -q 'that has begun cannot be canceled' "$WORK/waited-delete"
 waiter scan scan main
 check "a second scan" until_true 15 grep -q 'waits: ' "$WORK/waited-scan"
 ask cancel "$(sed -n 's/.*scan-\([^ ]*\) waits: .*/admin-scan-\1/p' "$WORK/waited-scan")" >/dev/null
