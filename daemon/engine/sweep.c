@@ -81,31 +81,41 @@ static bool expired(struct engine *g, int64_t created)
     return now_ns() - created > cfg_daemon(g->cfg)->orphan_grace_s * NS_PER_S;
 }
 
-/* A scan that came before it has found its data in the repository. Else that is not known: it counts as the only copy
- * until a scan says more. */
-static void adopt_evidence(struct engine *g, const struct native_desc *found, struct native_row *n)
+/* What a scan that came before it has found of its data in the repository. Else that is not known: it counts as the
+ * only copy until a scan says more. */
+static void adopt_rebuilt(const struct operation *op, struct native_row *n)
 {
-    CLEANUP(operation_clear) struct operation op;
     char source[SOURCE_TEXT];
-    operation_init(&op);
-    n->moved = false;
-    if (!found->operation[0] || operation_read(&g->d, found->operation, &op) < 0 || !op.rebuilt || op.lost ||
-        op.state != OP_COMPLETED || strcmp(op.native, found->alias) != 0 || !op.result.snapshot[0])
+    if (op->lost || op->gone_ns || op->unverified[0] || op->state != OP_COMPLETED || !op->result.snapshot[0])
         return;
     n->moved = n->moved_verified = true;
-    str_set(&n->snapshot, op.result.snapshot);
-    str_set(&n->operation, op.id);
-    if (!op.result.as[0])
+    str_set(&n->snapshot, op->result.snapshot);
+    if (!op->result.as[0])
         return;
-    operation_source(&op, source);
+    operation_source(op, source);
     str_set(&n->source, source);
 }
 
-/* Recorded again as it was found. */
-static int adopt(struct engine *g, const struct adoption *a, struct err *e)
+/* Its own operation is in the records: it was away with its file system, and is as it was. */
+static void adopt_remembered(const struct operation *op, struct native_row *n)
+{
+    policy_set(&n->policy, op->policy);
+    n->effective_retain = op->policy->snapshots_to_retain;
+    n->job_retain = op->policy->job_retain;
+    n->snapshot_only = !op->policy->move_data;
+    str_set(&n->job, op->job);
+    n->adopted = false;
+    if (op->policy->move_data)
+        adopt_rebuilt(op, n);
+    n->failed = op->policy->move_data && op_state_terminal(op->state) && op->state != OP_COMPLETED;
+}
+
+/* Recorded again as it was found. `rebuilt`: of what the records had of it nothing is left. */
+static int adopt(struct engine *g, const struct adoption *a, bool *rebuilt, struct err *e)
 {
     const struct native_desc *found = a->native;
     CLEANUP(native_row_clear) struct native_row n = ROW_INIT;
+    CLEANUP(operation_clear) struct operation op = ROW_INIT;
     struct native_desc native;
     struct volume_desc volume;
     struct cfg_policy p = {.effective = NULL};
@@ -132,7 +142,9 @@ static int adopt(struct engine *g, const struct adoption *a, struct err *e)
     volume_desc_take(&n.volume, volume_desc_make(&volume));
     str_set(&n.driver, a->klass->driver);
     n.adopted = true;
-    adopt_evidence(g, found, &n);
+    n.moved = false;
+    const bool known_operation =
+        found->operation[0] && operation_read(&g->d, found->operation, &op) == 0 && !strcmp(op.native, found->alias);
     const struct volume_row *known = volume_row_peek(g->records, n.volume_id);
     const struct cfg_subject s = {n.volume->name, known ? known->volume->labels : NULL};
     if (cfg_policy(g->cfg, s, NULL, &p, NULL) == 0) {
@@ -143,6 +155,11 @@ static int adopt(struct engine *g, const struct adoption *a, struct err *e)
         n.snapshot_only = !p.move_data;
         cfg_policy_clear(&p);
     }
+    if (known_operation) {
+        str_set(&n.operation, op.id);
+        (op.rebuilt ? adopt_rebuilt : adopt_remembered)(&op, &n);
+    }
+    *rebuilt |= !known_operation || op.rebuilt;
     records_seq_at_least(g->records, found->seq, NULL);
     const int rc = waits ? native_row_save(g->records, &n, e) : native_row_add(g->records, &n, e);
     if (rc == 0)
@@ -266,10 +283,11 @@ static int write_storage(struct decide *d, void *arg, struct err *e)
     struct engine *g = w->engine;
     const struct class_swept *k = w->seen.classes.v;
     int rc = 0;
+    bool rebuilt = false;
     (void)d;
     for (size_t i = 0; rc >= 0 && i < w->n_adopt; i++)
-        rc = adopt(g, &w->adopt[i], e);
-    if (w->n_adopt)
+        rc = adopt(g, &w->adopt[i], &rebuilt, e);
+    if (rebuilt)
         records_are_rebuilt(g);
     for (unsigned i = 0; w->used && i < w->seen.classes.n; i++) {
         const struct native_desc *native = k[i].natives.v;
