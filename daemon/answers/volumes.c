@@ -288,7 +288,7 @@ static void add_class(struct volume_list *x, const json_t *looked)
     size_t i;
     if (seen.failed)
         add_unsure(x->unsure, klass, seen.error.message);
-    else if (seen.all)
+    else if (seen.whole)
         json_object_set_new(x->whole, klass, json_true());
     json_array_extend(x->unsure, seen.passed);
     json_array_foreach(seen.missing, i, v)

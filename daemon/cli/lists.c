@@ -271,7 +271,7 @@ int ask_volumes(const struct options *o, struct err *e)
         table_cell(t, TINT_NONE, "%lld", (long long)jint(v, "natives"));
         volume_note(t, v);
     }
-    if (!n)
+    if (!n && !json_array_size(jarr(answer, "unsure")))
         puts(o->class_name ? "No volumes in this class." : "No volumes match a storage class.");
     table_print(t, stdout, "");
     size_t count[STANDINGS];

@@ -210,7 +210,8 @@ static const json_t *volumes_of(struct engine *g, const struct class_seen *answe
         return NULL;
     json_array_foreach(answer->volumes, i, v) json_object_set_new(seen, volume_seen_of(v).id, json_true());
     json_array_foreach(answer->missing, i, v) json_object_set_new(seen, unseen_of(v).id, json_true());
-    facts_each(g, ROW_VOLUME, compare, &x);
+    if (answer->whole)
+        facts_each(g, ROW_VOLUME, compare, &x);
     return answer->volumes;
 }
 

@@ -10,6 +10,7 @@
 #include "daemon/records/opaque.h"
 
 #include <errno.h>
+#include <fnmatch.h>
 #include <string.h>
 
 struct submit {
@@ -400,12 +401,30 @@ static void lack_by_label(struct submit *s, const json_t *classes, struct err *e
     }
 }
 
-/* One of a class that was listed, which is there twice: the others go on. */
+/* Whether volumes in that directory are asked for: by their class, or by a pattern of paths. */
+static bool place_wanted(const struct submit *s, const char *klass, const char *dir)
+{
+    const struct cfg_job *j = s->job[0] ? cfg_job(s->cfg, s->job) : NULL;
+    for (unsigned i = 0; j ? j->volumes && j->volumes[i] : i < s->req.volumes.n; i++) {
+        const char *text = j ? j->volumes[i] : s->req.volumes.v[i], *last = strrchr(text, '/');
+        if (!strncmp(text, "class:", 6)) {
+            if (!strcmp(text + 6, klass))
+                return true;
+            continue;
+        }
+        CLEANUP_FREE char *dirs = last && text[0] == '/' ? strndup(text, (size_t)(last - text)) : NULL;
+        if (dirs && fnmatch(dirs, dir, FNM_PATHNAME) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* One of a class that was listed, which is there twice, or a place of it that was passed over: the others go on. */
 static void lack_listed(struct submit *s, const char *klass, const struct unseen *bad)
 {
     const struct cfg_subject v = {bad->volume, bad->labels};
     const struct cfg_class *own = cfg_class_of(s->cfg, v);
-    if (!own || strcmp(own->name, klass) != 0 || !wanted(s, v))
+    if (bad->id[0] ? !own || strcmp(own->name, klass) != 0 || !wanted(s, v) : !place_wanted(s, klass, bad->volume))
         return;
     if (s->job[0])
         lack(s, bad->volume, bad->message);

@@ -111,6 +111,14 @@ struct unseen unseen_of(const json_t *missing)
                            .twice = jint(missing, "errno") == ENOTUNIQ};
 }
 
+static bool has_place(const json_t *missing)
+{
+    const json_t *m;
+    size_t i;
+    json_array_foreach(missing, i, m) if (!jstr(m, "id")[0]) return true;
+    return false;
+}
+
 struct class_seen class_seen_of(const json_t *answer)
 {
     const json_t *error = jobj(answer, "error");
@@ -119,6 +127,7 @@ struct class_seen class_seen_of(const json_t *answer)
                                .missing = jarr(answer, "missing"),
                                .passed = jarr(answer, "passed"),
                                .all = jbool(answer, "all"),
+                               .whole = jbool(answer, "all") && !has_place(jarr(answer, "missing")),
                                .abilities = (unsigned)jint(answer, "abilities"),
                                .failed = error != NULL,
                                .error = unseen_of(error)};

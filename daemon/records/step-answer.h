@@ -107,6 +107,7 @@ struct class_seen {
     json_t *missing; /* for unseen_of(): those named that are not there, those listed that are not unique */
     json_t *passed;  /* texts: what was passed over */
     bool all;        /* no names were given: all that the class has */
+    bool whole;      /* ... and no place of it was passed over: what is not listed is not there */
     unsigned abilities;
     bool failed; /* it could not be listed: ... */
     struct unseen error;

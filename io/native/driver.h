@@ -60,7 +60,7 @@ struct volume {
     bool block;               /* block device (else regular file) */
     bool in_use;              /* open for writing or mounted read-write, as far as can be determined */
     /* volumes() only: it is there, but must not be backed up, since another one has its identity; borrowed. NULL: none
-     * has. */
+     * has. Without an id: `name` is a place whose volumes cannot be told. */
     const struct err *doubt;
 };
 

@@ -14,9 +14,19 @@
 
 /* ---- abilities ---- */
 
+static int cannot_share(const struct fs_info *fs, enum err_class cls, const char *files, const char *where,
+                        struct err *e)
+{
+    err_plain(e, cls, ENOTSUP, "%s%s cannot share blocks (its file system is %s%s)", files, where, fs->type,
+              strcmp(fs->type, "xfs") == 0 ? ", created without reflink=1" : "");
+    err_hint(e, "driver reflink needs XFS (with reflink=1) or btrfs");
+    return -ENOTSUP;
+}
+
 struct checking {
     const struct driver_class *c;
-    unsigned dirs;
+    unsigned dirs; /* that can be used */
+    struct err unfit;
     struct err *e;
 };
 
@@ -28,13 +38,11 @@ static int check_dir(const char *dir, const char *last, void *arg)
     int rc = fs_info_path(dir, &fs, k->e);
     if (rc < 0)
         return err_wrap(k->e, "storage class \"%s\"", k->c->name);
-    k->dirs++;
     if (fs.reflink)
-        return 0;
-    err_set(k->e, ERR_USAGE, ENOTSUP, "storage class \"%s\": files in %s cannot share blocks (its file system is %s%s)",
-            k->c->name, dir, fs.type, strcmp(fs.type, "xfs") == 0 ? ", created without reflink=1" : "");
-    err_hint(k->e, "driver reflink needs XFS (with reflink=1) or btrfs");
-    return -ENOTSUP;
+        k->dirs++;
+    else if (!k->unfit.cls)
+        cannot_share(&fs, ERR_USAGE, "files in ", dir, &k->unfit);
+    return 0;
 }
 
 static int check_target(const struct driver_class *c, unsigned *ret, struct err *e)
@@ -63,7 +71,7 @@ static int check_target(const struct driver_class *c, unsigned *ret, struct err 
 
 static int reflink_abilities(const struct driver_class *c, unsigned *ret, struct err *e)
 {
-    struct checking k = {c, 0, e};
+    struct checking k = {.c = c, .e = e};
     int rc = 0;
     *ret = 0;
     if (c->target && *c->target)
@@ -71,6 +79,11 @@ static int reflink_abilities(const struct driver_class *c, unsigned *ret, struct
     for (size_t i = 0; rc == 0 && c->match && c->match[i]; i++) {
         rc = pattern_dirs(c->match[i], check_dir, &k, e);
         *ret |= DRIVER_SNAPSHOT | DRIVER_NATIVE_RO | DRIVER_CLONE | DRIVER_CHANGED | DRIVER_TARGET | DRIVER_POOL;
+    }
+    /* One that is on a file system of its own, which is not mounted, must not stop the others. */
+    if (rc == 0 && k.unfit.cls && !k.dirs) {
+        *e = k.unfit;
+        rc = err_wrap(e, "storage class \"%s\"", c->name);
     }
     if (rc < 0)
         *ret = 0;
@@ -100,6 +113,8 @@ static int resolve_among(const struct file_systems *copies, const char *name, st
     ret->allocated = (uint64_t)st.st_blocks * 512 < ret->size ? (uint64_t)st.st_blocks * 512 : ret->size;
     ret->sector = 512;
     ret->in_use = image_user(fd, &st, user, sizeof user);
+    if (!fs.reflink)
+        return cannot_share(&fs, ERR_SOURCE, "", name, e);
     return copies_refuse(copies, fd, name, e);
 }
 
@@ -161,9 +176,29 @@ static int one_volume(struct looking *l, const char *path, struct err *e)
     rc = resolve_among(&l->copies, path, &v, &why);
     if (rc == -ENOTUNIQ)
         v.doubt = &why;
-    else if (rc < 0 && (why.cls != ERR_USAGE || !name_is_text(path))) /* ours: no news */
+    else if (rc < 0 && rc != -ENOTSUP && (why.cls != ERR_USAGE || !name_is_text(path))) /* ours: no news */
         log_warning("class \"%s\": ignored: %s", l->c->name, why.msg);
     return rc == 0 || v.doubt ? l->fn(&v, l->arg) : 0;
+}
+
+/* A directory whose file system, as it is now, has no volumes: it may be that below the one that is not mounted. */
+static int pass_over(const char *dir, const char *last, void *arg)
+{
+    (void)last;
+    struct looking *l = arg;
+    struct fs_info fs;
+    struct err why = ERR_INIT;
+    CLEANUP_FREE struct volume *v = calloc(1, sizeof *v);
+    if (!v)
+        return -ENOMEM;
+    if (fs_info_path(dir, &fs, NULL) < 0 || fs.reflink)
+        return 0;
+    cannot_share(&fs, ERR_SOURCE, "files in ", dir, &why);
+    err_hint(&why, "they are not backed up: mount the file system, or remove it from the match of class \"%s\"",
+             l->c->name);
+    snprintf(v->name, sizeof v->name, "%s", dir);
+    v->doubt = &why;
+    return l->fn(v, l->arg);
 }
 
 static int reflink_volumes(const struct driver_class *c, volume_fn *fn, void *arg, struct err *e)
@@ -175,6 +210,8 @@ static int reflink_volumes(const struct driver_class *c, volume_fn *fn, void *ar
         paths_free(&p);
     for (size_t i = 0; rc == 0 && i < p.n; i++)
         rc = one_volume(&l, p.path[i], e);
+    for (size_t i = 0; rc == 0 && c->match && c->match[i]; i++)
+        rc = pattern_dirs(c->match[i], pass_over, &l, e);
     free(l.seen.id);
     copies_free(&l.copies);
     paths_free(&p);
