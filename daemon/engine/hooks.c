@@ -96,6 +96,15 @@ static json_t *outcome(const struct program *p, const char *phase, int status, d
                      "seconds", seconds, "output", len ? output : "", len);
 }
 
+/* What is wrong with a program of theirs only they can find out. */
+static int hint_of(const json_t *in, const char *program, int rc, struct err *e)
+{
+    if (!e->hint[0])
+        err_hint(e, "`snapferry logs %s` has its output; correct %s and try again, or set hook-on-error = continue",
+                 text(in, "backup"), program);
+    return rc;
+}
+
 int hook_step(const json_t *in, json_t **out, int *fd, struct err *e)
 {
     (void)fd;
@@ -126,10 +135,10 @@ int hook_step(const json_t *in, json_t **out, int *fd, struct err *e)
     double began = (double)boot_ns() / 1e9;
     rc = program_run(&p, &said, &len, &status, e);
     if (rc < 0)
-        return rc;
+        return hint_of(in, program, rc, e);
     if (out)
         *out = outcome(&p, phase, status, (double)boot_ns() / 1e9 - began, said, len);
-    return status == 0 ? 0 : -EIO; /* the sentence is in e already */
+    return status == 0 ? 0 : hint_of(in, program, -EIO, e); /* the sentence is in e already */
 }
 
 /* ---- the watchdog ---- */

@@ -63,6 +63,9 @@ RETRIES=5 policy "${before[@]}"; ask reload --wait --quiet
 out=$(run)
 same "a failing pre-backup hook: no backup" "$(result state <<<"$out")" Failed
 same "and no other attempt, nor a native snapshot" "$(ran)" "pre-backup post-backup "
+B=$(result id <<<"$out")
+expect "the problem says what to do" 0 "→ .*snapferry logs $B. has its output; correct $WORK/hook" -- ask status
+expect "where it says so there is its output" 0 'the database says no' -- ask logs "$B"
 policy "${before[@]}" 'hook-on-error = continue'; ask reload --wait --quiet
 out=$(run)
 same "on-error continue: the backup is made" "$(result state <<<"$out")" PartiallyFailed
