@@ -125,9 +125,50 @@ static void abilities_read(struct cfg *c, struct view *v)
 struct gathering {
     struct cfg *cfg;
     struct view *view;
-    bool *busy; /* of each job: it names a volume that is there */
+    const struct view **busy; /* of each job: the class, looked at last, of which it names a volume; NULL: none */
     bool nomem;
 };
+
+static void where_of(const struct cfg *c, const struct cfg_policy *p, const char *key, const char *klass,
+                     char out[CFG_ORIGIN_MAX])
+{
+    const char *where = cfg_policy_where(p, key);
+    if (where)
+        snprintf(out, CFG_ORIGIN_MAX, "%s", where);
+    else
+        cfg_where(c, "storage-class", klass, NULL, out);
+}
+
+#define ANY_SCOPE (-1)
+
+/* Options are for the driver, or for a plugin that moves the data. The first one that nobody obeys is reported;
+ * with a scope, of those that such a section has. */
+static void check_options(struct cfg *c, const struct view *own, const struct cfg_policy *p, int scope)
+{
+    char where[CFG_ORIGIN_MAX], key[200] = "";
+    struct driver_class k = own->c;
+    const struct cfg_kv *kv = p->mover[0] || p->exclude ? NULL : p->options;
+    k.overlay_hook = p->hook_overlay[0] ? p->hook_overlay : NULL;
+    for (; kv && kv->key; kv++) {
+        snprintf(key, sizeof key, "backup-option.%.180s", kv->key);
+        if ((scope == ANY_SCOPE || (int)cfg_policy_scope(p, key) == scope) &&
+            !(own->driver->takes_option && own->driver->takes_option(&k, kv->key)))
+            break;
+    }
+    if (!kv || !kv->key)
+        return;
+    where_of(c, p, key, own->cfg->name, where);
+    cfg_complain(c, CFG_ERROR, where, "options are passed to plugins and to hook-overlay",
+                 "[storage-class \"%s\"]: %s has no effect with driver %s", own->cfg->name, key, own->cfg->driver);
+}
+
+static void check_job_options(struct gathering *g, struct cfg_subject s, const struct cfg_job *j)
+{
+    struct cfg_policy p = {.effective = NULL};
+    if (cfg_policy(g->cfg, s, j->name, &p, NULL) == 0)
+        check_options(g->cfg, g->view, &p, SCOPE_JOB);
+    cfg_policy_clear(&p);
+}
 
 /* Its [volume] section says which class it belongs to. */
 static bool section_names_class(const struct cfg *c, const char *name)
@@ -155,7 +196,11 @@ static int on_volume(const struct volume *v, void *arg)
         return 0;
     }
     for (unsigned i = 0; !cfg_excluded(g->cfg, of, s, v->size) && (j = cfg_job_at(g->cfg, i)); i++)
-        g->busy[i] |= cfg_job_names(j, of, s);
+        if (cfg_job_names(j, of, s)) {
+            if (g->busy[i] != g->view)
+                check_job_options(g, s, j);
+            g->busy[i] = g->view;
+        }
     if (!g->view->first) {
         g->view->first = malloc(sizeof *v);
         if (!g->view->first) {
@@ -182,7 +227,7 @@ static void check_shadowed(struct cfg *c, const struct view *v)
                  v->shadowed);
 }
 
-static int volumes_check(struct cfg *c, struct view *v, bool *busy, struct err *e)
+static int volumes_check(struct cfg *c, struct view *v, const struct view **busy, struct err *e)
 {
     if (!v->cfg->match || !*v->cfg->match)
         return 0;
@@ -213,16 +258,6 @@ static struct view *view_of(struct view *views, unsigned n, const char *klass)
     return NULL;
 }
 
-static void where_of(const struct cfg *c, const struct cfg_policy *p, const char *key, const char *klass,
-                     char out[CFG_ORIGIN_MAX])
-{
-    const char *where = cfg_policy_where(p, key);
-    if (where)
-        snprintf(out, CFG_ORIGIN_MAX, "%s", where);
-    else
-        cfg_where(c, "storage-class", klass, NULL, out);
-}
-
 static void check_mechanism(struct cfg *c, const struct view *own, const struct cfg_policy *p, const struct view *into,
                             const struct volume *v)
 {
@@ -242,23 +277,6 @@ static void check_mechanism(struct cfg *c, const struct view *own, const struct 
         return;
     where_of(c, p, other ? "backup-storage-class" : "backup-read-only", own->cfg->name, where);
     complain_err(c, CFG_ERROR, where, &why);
-}
-
-/* Options are for the driver, or for a plugin that moves the data. The first one that nobody obeys is reported. */
-static void check_options(struct cfg *c, const struct view *own, const struct cfg_policy *p)
-{
-    char where[CFG_ORIGIN_MAX], key[200];
-    struct driver_class k = own->c;
-    const struct cfg_kv *kv = p->mover[0] ? NULL : p->options;
-    k.overlay_hook = p->hook_overlay[0] ? p->hook_overlay : NULL;
-    while (kv && kv->key && own->driver->takes_option && own->driver->takes_option(&k, kv->key))
-        kv++;
-    if (!kv || !kv->key)
-        return;
-    snprintf(key, sizeof key, "backup-option.%.180s", kv->key);
-    where_of(c, p, key, own->cfg->name, where);
-    cfg_complain(c, CFG_ERROR, where, "options are passed to plugins and to hook-overlay",
-                 "[storage-class \"%s\"]: %s has no effect with driver %s", own->cfg->name, key, own->cfg->driver);
 }
 
 /* A policy of a class, or of one of its volumes that has a section. `name`: of the volume, NULL for the class. */
@@ -292,7 +310,6 @@ static void check_policy(struct cfg *c, struct view *views, unsigned n, const st
             own->cfg->name, p->snapshots_to_retain, own->cfg->driver, own->max_retain,
             plural((uint64_t)own->max_retain));
     }
-    check_options(c, own, p);
     if (!p->move_data || p->mover[0])
         return;
     if (into == own || into->able)
@@ -345,6 +362,7 @@ static int check_volume_sections(struct cfg *c, struct view *views, unsigned n, 
         int rc = cfg_policy(c, (struct cfg_subject){s->name, v->labels}, NULL, &p, e);
         if (rc < 0)
             return rc;
+        check_options(c, own, &p, SCOPE_VOLUME);
         if (needs_more(&p, &own->policy))
             check_policy(c, views, n, own, &p, there ? v : NULL);
         cfg_policy_clear(&p);
@@ -353,7 +371,7 @@ static int check_volume_sections(struct cfg *c, struct view *views, unsigned n, 
 }
 
 /* A job that would back up nothing; unknown while a class cannot be listed. */
-static void check_jobs(struct cfg *c, const struct view *views, unsigned n, const bool *busy)
+static void check_jobs(struct cfg *c, const struct view *views, unsigned n, const struct view *const *busy)
 {
     const struct cfg_job *j;
     char where[CFG_ORIGIN_MAX];
@@ -374,7 +392,7 @@ static int drivers_check(struct cfg *c, struct view *views, unsigned n, struct e
     unsigned n_jobs = 0;
     while (cfg_job_at(c, n_jobs))
         n_jobs++;
-    CLEANUP_FREE bool *busy = calloc(n_jobs + 1, sizeof *busy);
+    CLEANUP_FREE const struct view **busy = calloc(n_jobs + 1, sizeof *busy);
     if (!busy)
         return err_nomem(e);
     for (unsigned i = 0; i < n; i++)
@@ -386,8 +404,10 @@ static int drivers_check(struct cfg *c, struct view *views, unsigned n, struct e
             continue;
         if (volumes_check(c, v, busy, e) < 0)
             return -ENOMEM;
-        if (v->cfg->match && *v->cfg->match)
+        if (v->cfg->match && *v->cfg->match) {
+            check_options(c, v, &v->policy, ANY_SCOPE);
             check_policy(c, views, n, v, &v->policy, v->first);
+        }
     }
     check_jobs(c, views, n, busy);
     return check_volume_sections(c, views, n, e);

@@ -27,6 +27,15 @@ config_class img "$WORK/xfs/img" 'backup-option.colour = blue'
 refused "an option that the driver does not know" \
     'img.ini:[0-9]*: .*backup-option.colour has no effect with driver reflink'
 config_class img "$WORK/xfs/img"
+config_add own "[volume \"$WORK/xfs/img/a.img\"]
+backup-option.colour = blue"
+refused "also in a section of a volume" 'own.ini:2: .*backup-option.colour has no effect with driver reflink'
+config_add own "[job \"colourful\"]
+volumes = $WORK/xfs/img/a.img
+backup-option.colour = blue"
+refused "and of a job, for the drivers of its volumes" \
+    'own.ini:3: .*backup-option.colour has no effect with driver reflink'
+rm "$CONF/conf.d/own.ini"
 config_add second "[storage-class \"second\"]
 driver = reflink
 match = $WORK/xfs/img/a*"
