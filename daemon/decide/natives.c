@@ -360,7 +360,7 @@ void natives_leave_check(struct decide *d, struct operation *op)
 static void drop_missing(json_t *items)
 {
     for (size_t i = json_array_size(items); i-- > 0;)
-        if (jbool(json_array_get(items, i), "missing"))
+        if (json_is_true(json_object_get(json_array_get(items, i), "missing")))
             json_array_remove(items, i);
 }
 

@@ -24,7 +24,7 @@ struct class_look {
     int64_t at_ns;   /* when the last one began, 0: is due */
     int64_t took_ns; /* how long it took */
     char why[600];   /* why it could not be listed, "": it could */
-    json_t *passed;  /* what its driver passed over: array of {"text", "hint"}, each once; NULL: nothing */
+    json_t *passed;  /* what its driver passed over: text -> hint; NULL: nothing */
 };
 
 static struct class_look *look_of(struct engine *g, const char *name)
@@ -159,22 +159,14 @@ static void is_there(struct engine *g, const json_t *doc, const char *klass)
     volume_note(&g->d, desc, klass, !f && volumes_listed_before(g, klass) ? appear : NULL, &now);
 }
 
-static bool is_told(const json_t *list, const char *text)
-{
-    const json_t *v;
-    size_t i;
-    json_array_foreach(list, i, v) if (!strcmp(jstr(v, "text"), text)) return true;
-    return false;
-}
-
 /* Many volumes may have one reason. `before`: what was told before. */
 static void pass_over(json_t *list, const json_t *before, const char *text, const char *hint)
 {
-    if (is_told(list, text))
+    if (json_object_get(list, text))
         return;
-    if (!is_told(before, text))
+    if (!json_object_get(before, text))
         log_warning("%s", text);
-    json_array_append_new(list, json_pack("{s:s,s:s}", "text", text, "hint", hint));
+    json_object_set_new(list, text, json_string(hint));
 }
 
 /* News once, however often it is looked. */
@@ -182,7 +174,7 @@ static void note_problems(struct engine *g, const struct class_seen *seen)
 {
     const char *klass = seen->name;
     struct class_look *l = look_of(g, klass);
-    json_t *passed = json_array();
+    json_t *passed = json_object();
     const char *why = class_message(klass, seen->error.message);
     const json_t *v;
     size_t i;
@@ -408,8 +400,8 @@ static void problems_of_drivers(const struct engine *g, volumes_problem_fn *fn, 
 void volumes_problems(struct engine *g, volumes_problem_fn *fn, void *arg)
 {
     char text[1400];
-    const json_t *v;
-    size_t i;
+    const char *key;
+    json_t *v;
     problems_of_drivers(g, fn, arg);
     for (struct class_look *l = g->looks; l; l = l->next) {
         const struct cfg_class *k = cfg_class(g->cfg, l->name);
@@ -419,6 +411,6 @@ void volumes_problems(struct engine *g, volumes_problem_fn *fn, void *arg)
             snprintf(text, sizeof text, "storage class \"%s\" cannot be listed: %s", l->name, l->why);
             fn("warning", text, "its volumes are shown as they were last seen", arg);
         }
-        json_array_foreach(l->passed, i, v) fn("warning", jstr(v, "text"), jstr(v, "hint"), arg);
+        json_object_foreach(l->passed, key, v) fn("warning", key, json_string_value(v), arg);
     }
 }
