@@ -192,7 +192,9 @@ static void judge_without_result(const struct mover *v, struct mover_end *end, c
             copy_error(&r, v->refused);
             end_set(end, MOVER_NEVER_STARTED, r.cls, v, "never started: job refused: %.600s", r.msg);
         } else {
-            end_set(end, MOVER_NEVER_STARTED, ERR_GENERIC, v, "never started: %s%s",
+            /* It knows whether another attempt would help (may it enter the runtime directory?), and could not tell. */
+            const bool refused = exited && !v->begin_error[0] && WEXITSTATUS(v->status) == RESULT_FAILED;
+            end_set(end, refused ? MOVER_FAILED : MOVER_NEVER_STARTED, ERR_GENERIC, v, "never started: %s%s",
                     v->begin_error[0] ? v->begin_error : status, v->begin_error[0] ? "" : words);
         }
     } else if (exited) {

@@ -158,6 +158,18 @@ same "a mounted device is refused" "$(wait_state "$D" Failed 30)" Failed
 same "in its first attempt" "$(doc "$(op_id "$D")" | jq -r '.attempt // 1')" 1
 check "with the reason" eval 'doc "$D" | jq -r .error.message | grep -q "is in use"'
 
+# ---- a mover that may not reach the daemon ----
+sed -i 's/^user = .*/user = nobody/' "$CONF/snapferry.ini"
+chmod 700 "$RUN"
+check "movers of another user" ask reload --quiet
+D=$(submit "$WORK/xfs/a.img")
+same "which may not enter the runtime directory: it fails" "$(wait_state "$D" Failed 60)" Failed
+same "in its first attempt, too" "$(doc "$(op_id "$D")" | jq -r '.attempt // 1')" 1
+check "with the reason" eval 'doc "$D" | jq -r .error.message | grep -q "cannot reach the daemon.*Permission denied"'
+chmod 755 "$RUN"
+sed -i 's/^user = .*/user = root/' "$CONF/snapferry.ini"
+check "as before" ask reload --quiet
+
 # ---- two devices of one identity ----
 umount "$WORK/mounted"
 cp "$WORK/disk" "$WORK/clone"
