@@ -479,6 +479,9 @@ static void job_cells(struct table *t, const json_t *job, bool offline)
         table_cell(t, jint(job, "gone_ns") ? TINT_BAD : tint_of_state(jstr(last, "state")), "%s %s%s",
                    jstr(last, "state"), text_ago(jint(last, "ended_ns")),
                    jint(job, "gone_ns") ? ", not whole in the repository" : "");
+    else if (jint(job, "last") > 0) /* the first one runs */
+        table_cell(t, TINT_NONE, "%s%sbegun %s", jstr(job, "last_state"), *jstr(job, "last_state") ? ", " : "",
+                   text_ago(jint(job, "last")));
     else
         table_cell(t, TINT_DIM, jbool(job, "unknown") ? "no run known" : "never run");
 }

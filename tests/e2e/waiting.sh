@@ -128,6 +128,35 @@ config_class img "$WORK/xfs" 'repo-outage-max = 2h'
 sed -i "s|^path = .*|path = $REPO|; s|^password-file = .*|password-file = $WORK/password|" "$CONF/snapferry.ini"
 check "as it was" ask reload --quiet
 
+# ---- one volume's failure does not hold up the next job ----
+check "a second repository" sf "$WORK/second" repo create --quiet --splitter DYNAMIC-1M-BUZHASH
+config_class img "$WORK/xfs" 'repo-outage-max = 2h' 'repository = main'
+config_add 60-next "[repository \"second\"]
+type = filesystem
+path = $WORK/second
+password-file = $WORK/password
+[volume \"$WORK/xfs/a.img\"]
+repository = second
+[job \"first\"]
+volumes = $WORK/xfs/a.img $WORK/xfs/b.img
+[job \"next\"]
+volumes = $WORK/xfs/b.img"
+check "a job of two volumes in two repositories" ask reload --wait --quiet
+mv "$WORK/second" "$WORK/second.away"
+check "of which one goes away" until_true 60 eval \
+    'askj status | jq -e "[.repositories[] | select(.up == false)] | length == 1"'
+B=$(askj backup --job first | jq -r .backup)
+check "its volume waits" until_true 60 eval \
+    '[ "$(ops "$B" | jq -r .state | sort | tr "\n" " ")" = "Completed Queued " ]'
+expect "which the status of its job says" 0 'first .*(Moving|Snapshotting), begun ' -- ask status
+C=$(askj backup --job next | jq -r .backup)
+same "the next job with the other volume is done" "$(wait_state "$C" Completed 60)" Completed
+mv "$WORK/second.away" "$WORK/second"
+same "then the first one, when it is back" "$(wait_state "$B" Completed 60)" Completed
+rm "$CONF/conf.d/60-next.ini"
+config_class img "$WORK/xfs" 'repo-outage-max = 2h'
+check "without them" ask reload --wait --quiet
+
 # ---- the first in line ----
 running "$WORK/xfs/a.img"
 C=$(submit "$WORK/xfs/a.img")

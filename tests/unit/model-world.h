@@ -273,14 +273,14 @@ static json_t *apply_remove(const json_t *in, bool by_request)
                 out, json_pack("{s:s,s:o}", "alias", alias, "error", answer_error("it is busy", ERR_BUSY)));
             continue;
         }
+        if (jobj(item, "kept")) /* comes first */
+            json_object_del(m.exposures, jstr(jobj(item, "kept"), "name"));
         if (n && !m.quiet && one_in(40)) { /* something else has its place */
             json_t *error = answer_error("it does not have the tag", ERR_PERMISSION);
             jset_int(error, "errno", ESTALE);
             json_array_append_new(out, json_pack("{s:s,s:o}", "alias", alias, "error", error));
             continue;
         }
-        if (jobj(item, "kept"))
-            json_object_del(m.exposures, jstr(jobj(item, "kept"), "name"));
         if (!n) {
             json_array_append_new(out, json_pack("{s:s,s:b}", "alias", alias, "gone", 1));
             continue;
