@@ -46,7 +46,7 @@ waiter() { # NAME COMMAND...: in the background, a process of this shell
         </dev/null >"$WORK/waited-$1" 2>&1 &
     WAITER[$1]=$!
 }
-waiter scan scan main
+waiter again scan main
 waiter verify verify main --wait
 waiter maintain maintenance main --wait
 waiter expire snapshot expire --wait
@@ -77,12 +77,12 @@ check "a deletion says at once why it does not end" until_true 15 \
 kill "${WAITER[delete]}"
 wait "${WAITER[delete]}"
 check "interrupted, that it cannot be canceled" grep -q 'that has begun cannot be canceled' "$WORK/waited-delete"
-waiter scan scan main
-check "a second scan" until_true 15 grep -q 'waits: ' "$WORK/waited-scan"
-ask cancel "$(sed -n 's/.*scan-\([^ ]*\) waits: .*/admin-scan-\1/p' "$WORK/waited-scan")" >/dev/null
-wait "${WAITER[scan]}"
+waiter again scan main
+check "a second scan" until_true 15 grep -q 'waits: ' "$WORK/waited-again"
+ask cancel "$(sed -n 's/.*scan-\([^ ]*\) waits: .*/admin-scan-\1/p' "$WORK/waited-again")" >/dev/null
+wait "${WAITER[again]}"
 same "that is canceled ends with it" $? 24
-check "and says so" grep -q 'was canceled' "$WORK/waited-scan"
+check "and says so" grep -q 'was canceled' "$WORK/waited-again"
 mv "$REPO.away" "$REPO"
 check "it is back" ask reload --quiet
 check "all of them run" until_true 60 eval '[ "$(askj operations | jq "[.operations[] |
