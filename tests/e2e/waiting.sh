@@ -46,7 +46,7 @@ waiter() { # NAME COMMAND...: in the background, a process of this shell
         </dev/null >"$WORK/waited-$1" 2>&1 &
     WAITER[$1]=$!
 }
-waiter again scan main
+waiter scan scan main
 waiter verify verify main --wait
 waiter maintain maintenance main --wait
 waiter expire snapshot expire --wait
