@@ -650,6 +650,21 @@ static bool is_damaged(struct repo *r, const char *when)
     return true;
 }
 
+static int cannot_read(const struct index_entry *en, void *arg)
+{
+    struct err e = ERR_INIT;
+    CLEANUP_FREE uint8_t *data = NULL;
+    return content_get_entry(arg, en, &data, (size_t)MEMORY, &e) < 0;
+}
+
+/* Contents that no snapshot needs are not verified, and a backup that has one of them trusts the index. */
+static bool has_unreadable(struct repo *r)
+{
+    CLEANUP(content_reader_freep) struct content_reader *c = NULL;
+    struct err e = ERR_INIT;
+    return content_reader_new(&c, r, &e) < 0 || index_set_each(repo_index(r), -1, cannot_read, c, &e) != 0;
+}
+
 /* 0: nothing was found to be wrong; NOTICED; BROKEN. */
 static int use_all(const char *dir, const char *image)
 {
@@ -667,7 +682,7 @@ static int use_all(const char *dir, const char *image)
         return NOTICED;
     struct files f = {.r = r, .out = out};
     snapshots_each(r, NULL, true, read_snapshot, &f, NULL, &e);
-    const bool wrong = is_damaged(r, NULL);
+    const bool wrong = is_damaged(r, NULL) || has_unreadable(r);
     const struct expire_opts eo = {.user = "snapferry", .host = "node", .dry_run = true};
     struct expire_result er = {0};
     e = (struct err)ERR_INIT;
