@@ -318,13 +318,13 @@ static void until(struct place *p, int64_t created_ns, int64_t age_s, int64_t no
         p->until_ns = at;
 }
 
-/* What the next backup of the volume prunes to make room for its own snapshot. */
 bool native_is_unremoved(const struct native_row *n)
 {
     return n->remove_error.message[0] &&
            (n->state == NATIVE_REMOVING || (n->state == NATIVE_MISSING && native_is_foreign(n)));
 }
 
+/* What the next backup of the volume prunes to make room for its own snapshot. */
 static void look_at_natives(struct overview *s, struct place *p, int64_t now_ns)
 {
     CLEANUP_FREE struct native_facts *f = NULL;

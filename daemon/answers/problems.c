@@ -35,12 +35,20 @@ void add_problem(json_t *list, const char *severity, const char *hint, const cha
     json_array_append_new(list, o);
 }
 
-/* How its last backup ended is no news of it any more. */
-static void add_gone_problem(struct records *r, const struct job_view *j, json_t *list)
+/* What of its last backup no volume tells: that is in the repository no longer, or is all there but for a hook that
+ * failed, or ranges that could not be read. */
+static void add_last_problem(struct records *r, const struct job_view *j, json_t *list)
 {
     CLEANUP(backup_clear) struct backup b = ROW_INIT;
-    char since[TIME_TEXT];
-    if (j->last_backup[0] && backup_get(r, j->last_backup, &b, NULL) == 0 && b.gone)
+    char since[TIME_TEXT], hint[400];
+    if (!j->last_backup[0] || backup_get(r, j->last_backup, &b, NULL) < 0)
+        return;
+    snprintf(hint, sizeof hint, "`snapferry describe %.300s` has the details", b.id);
+    if (b.state == BACKUP_PARTIALLY_FAILED && !b.counts.failed && !b.counts.canceled && b.error.code)
+        add_problem(list, "warning", b.error.hint[0] ? b.error.hint : hint,
+                    "job \"%s\": its last backup, %s, is PartiallyFailed, though all volumes are stored: %s", j->name,
+                    b.id, b.error.message);
+    if (b.gone)
         add_problem(list, "error", "`snapferry verify` reads the repository; back up the volumes again",
                     "job \"%s\": of its last backup, %s, %lld volume%s not whole in the repository since %s: %s",
                     j->name, b.id, (long long)b.gone, b.gone == 1 ? " is" : "s are",
@@ -54,11 +62,14 @@ static void add_job_problems(struct records *r, const struct jobs_now *jobs, jso
         const size_t missing = json_array_size(j->missing);
         if (j->elsewhere)
             continue;
-        add_gone_problem(r, j, list);
+        add_last_problem(r, j, list);
         if (j->paused)
             continue;
         if (missing && !j->failed)
-            add_problem(list, "warning", missing > 1 ? "`snapferry jobs --json` lists all" : "",
+            add_problem(list, "warning",
+                        missing > 1 ? "`snapferry jobs --json` lists all of them"
+                                    : "bring it back, or change the volumes of the job; `snapferry volumes` lists "
+                                      "what is there",
                         "job \"%s\" has left out %zu of what it names: %s", j->name, missing,
                         skipped_at(j->missing, 0).reason);
         if (j->failed)
@@ -103,7 +114,9 @@ void add_general_problems(const struct answer_facts *f, json_t *list)
         add_problem(list, "error", "`snapferry check-config` lists the errors; the old configuration stays in force",
                     "the last reload was refused: %s", f->config.error);
     if (d && d->recovered)
-        add_problem(list, "warning", "", "%s", d->news);
+        add_problem(list, "warning",
+                    "docs/records.md says what is known again from storage and repositories, and what is not", "%s",
+                    d->news);
     add_job_problems(f->records, &f->jobs, list);
     if (d && d->orphans)
         add_problem(list, "warning",

@@ -53,8 +53,11 @@ static void add_wait(const struct answer_facts *f, const struct operation *op, j
     char why[1300] = "";
     if (waits_for_repository(f, op))
         f->source->waits(op, why, sizeof why, f->arg);
-    if (why[0])
-        add_problem(problems, "warning", "", "%s waits: %s", name_of(op), why);
+    if (why[0]) {
+        char hint[700];
+        snprintf(hint, sizeof hint, "it begins when that can be used; `snapferry cancel %.500s` cancels it", op->id);
+        add_problem(problems, "warning", hint, "%s waits: %s", name_of(op), why);
+    }
 }
 
 typedef const char *at_fn(const struct overview *s, size_t place);
@@ -155,8 +158,11 @@ static void add_unprotected(const struct volume_lines *x, json_t *problems)
 {
     for (size_t i = 0; i < x->n && json_array_size(problems) < PROBLEMS_MAX; i++) {
         const struct volume_line *l = &x->line[i];
-        if (l->state == VOLUME_UNPROTECTED)
-            add_problem(problems, "warning", l->hint, "%s is not protected: %s", l->name, l->why);
+        char hint[1400];
+        if (l->state != VOLUME_UNPROTECTED)
+            continue;
+        snprintf(hint, sizeof hint, "`snapferry explain %.1300s` says what backs it up, and when", l->name);
+        add_problem(problems, "warning", l->hint[0] ? l->hint : hint, "%s is not protected: %s", l->name, l->why);
     }
 }
 

@@ -154,6 +154,8 @@ static void is_there(struct engine *g, const json_t *doc, const char *klass)
                  v.name, klass);
     else if (!f || f->gone)
         plan_log(&g->d, LOG_LVL_INFO, "volume %s is %s", v.name, f ? "available again" : "new");
+    if (f && f->gone) /* its native snapshots as well: they are looked for at once */
+        g->orphans_ns = 0;
     CLEANUP(volume_desc_unrefp) const struct volume_desc *desc = volume_desc_from_json(doc);
     const int64_t now = decide_now(&g->d);
     volume_note(&g->d, desc, klass, !f && volumes_listed_before(g, klass) ? appear : NULL, &now);
@@ -185,6 +187,9 @@ static void note_problems(struct engine *g, const struct class_seen *seen)
     snprintf(l->why, sizeof l->why, "%s", why);
     json_array_foreach(seen->passed, i, v) pass_over(passed, l->passed, json_string_value(v), "it is not backed up");
     json_array_foreach(seen->missing, i, v) pass_over(passed, l->passed, unseen_of(v).message, unseen_of(v).hint);
+    /* A file system may have been mounted: what is on it is looked for at once. */
+    if (json_object_size(passed) < json_object_size(l->passed))
+        g->orphans_ns = 0;
     json_decref(l->passed);
     l->passed = passed;
 }

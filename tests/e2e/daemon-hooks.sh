@@ -101,6 +101,14 @@ same "on-error continue: it goes on, and the failure is not forgotten" "$(result
 same "its operation is Completed" "$(ops "$(result id <<<"$out")" | jq -r .state)" Completed
 expect "who waits is told why" 3 'the database says no' -- ask wait "$(result id <<<"$out")"
 expect "also with --quiet" 3 'PartiallyFailed: .*the database says no' -- ask wait "$(result id <<<"$out")" --quiet
+config_add job "[job \"all\"]
+volumes = $WORK/xfs/v.img"
+ask reload --wait --quiet
+expect "likewise a job" 3 'the database says no' -- ask backup --job all --wait
+expect "which is a problem of status until its next run" 3 \
+    'job "all": its last backup, .*, is PartiallyFailed, though all volumes are stored: .*the database says no' -- \
+    ask status --check
+rm "$CONF/conf.d/job.ini"
 image "$WORK/xfs/w.img" 1 4
 policy
 config_add w "[volume \"$WORK/xfs/w.img\"]

@@ -31,6 +31,8 @@ same "operations: each with its place" "$(askj operations --state Queued --backu
     jq -c '[.operations[] | .position] | sort')" '[1,2]'
 same "and its reason" "$(askj operations --state Queued --backup "$B" |
     jq -c '[.operations[] | .why | test("cannot be reached")]')" '[true,true]'
+same "each problem of status says what to do" "$(askj status |
+    jq -c '[.problems[] | select((.hint // "") == "")]')" '[]'
 same "status has the same places" "$(askj status | jq -c '[.queue[].position | values] | sort')" '[1,2]'
 mv "$REPO.away" "$REPO"
 wait $WAITING
