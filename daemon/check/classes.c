@@ -126,6 +126,7 @@ struct gathering {
     struct cfg *cfg;
     struct view *view;
     const struct view **busy; /* of each job: the class, looked at last, of which it names a volume; NULL: none */
+    char told[sizeof((struct err *)0)->msg]; /* what was said of a volume last: others have the same reason */
     bool nomem;
 };
 
@@ -180,9 +181,24 @@ static bool section_names_class(const struct cfg *c, const char *name)
     return false;
 }
 
+static void tell_doubt(struct gathering *g, const struct err *doubt)
+{
+    char where[CFG_ORIGIN_MAX];
+    const char *klass = g->view->cfg->name;
+    if (!strcmp(g->told, doubt->msg))
+        return;
+    snprintf(g->told, sizeof g->told, "%s", doubt->msg);
+    cfg_where(g->cfg, "storage-class", klass, "match", where);
+    cfg_complain(g->cfg, CFG_WARNING, where, doubt->hint, "[storage-class \"%s\"]: %s", klass, doubt->msg);
+}
+
 static int on_volume(const struct volume *v, void *arg)
 {
     struct gathering *g = arg;
+    if (v->doubt)
+        tell_doubt(g, v->doubt);
+    if (!v->id[0]) /* a place that is passed over */
+        return 0;
     const struct cfg_subject s = {v->name, v->labels};
     const struct cfg_class *of = cfg_class_of(g->cfg, s);
     const struct cfg_job *j;
@@ -208,6 +224,7 @@ static int on_volume(const struct volume *v, void *arg)
             return -ENOMEM;
         }
         *g->view->first = *v;
+        g->view->first->doubt = NULL;
     }
     cfg_check_volume(g->cfg, s);
     return ++g->view->n_volumes < VOLUMES_MAX ? 0 : -E2BIG;

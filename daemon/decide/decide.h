@@ -719,13 +719,13 @@ int natives_make_room(struct decide *d, struct operation *op, const struct nativ
                       struct native_verdict *v, struct err *e);
 /* While it has asked the repository and waits for the answer: "waits for admin-check-...: why"; else false. */
 bool natives_asked(struct decide *d, const struct operation *op, char *out, size_t cap);
-/* The end of WORK_PRUNE. */
 /* A native snapshot is being removed since the pool is over its high-water mark: it is not worth to measure it now. */
 bool natives_pool_busy(struct decide *d, const char *driver, const struct volume_desc *v);
 /* Its record goes; `what`: "removed". */
 void native_forget(struct decide *d, const struct native_row *r, const char *what);
 /* One that was missing is there. */
 int native_seen_again(struct decide *d, struct native_row *r);
+/* The end of WORK_PRUNE. */
 void natives_pruned(struct decide *d, struct operation *op, const struct work_result *s);
 /* An item for the removal: with the intermediate that was kept with it, which is removed first. New reference. */
 json_t *native_removal(const struct native_row *n);

@@ -36,6 +36,8 @@ expect "the volume on it is refused by name" 16 'cannot open image' -- ask backu
 same "it is not thought to be gone" "$(states)" "$ALL"
 same "nor in the log" "$(grep -c 'volume .*one.img is no longer there' "$LOG")" 0
 check "a reload is not refused" ask reload --quiet
+expect "check-config warns of it" 0 '\[storage-class "img"\]: files in .*fs/one cannot share blocks' -- \
+    "$SNAPFERRY" check-config --config-dir "$CONF"
 check "its native snapshot is found missing" until_true 60 eval '[ "$(natives one .state)" = missing ] ||
     [ -z "$(natives one .alias)" ]'
 check "and leaves the records" eval 'ask native prune --yes --quiet; [ -z "$(natives one .alias)" ]'
