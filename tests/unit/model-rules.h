@@ -281,7 +281,7 @@ static int rest_delete(const struct operation *op, void *arg)
     native_row_each(m.records, &natives, any_native, id, NULL);
     json_object_foreach(m.natives, key, x) if (is_of_backup(jstr(x, "operation"), id) &&
                                                !native_row_peek(m.records, key) && /* else of its retry */
-                                               !json_object_get(m.forced, id))
+                                               !json_object_get(m.forced, id) && !json_object_get(m.forced, key))
         violated("RS-23", "%s was deleted, its native snapshot %s is on the storage", id, key);
     json_object_foreach(m.snapshots, key, x) if (is_of_backup(jstr(x, "operation"), id) && !op->force)
         violated("RS-23", "%s was deleted, its snapshot %s is in the repository", id, key);

@@ -72,7 +72,7 @@ static struct model {
     json_t *refused;    /* snapshot -> true: the repository has refused to delete it when it was asked last */
     json_t *pruned;     /* operation -> what it has pruned since the pool was measured for it */
     json_t *recorded;   /* "REPOSITORY/BACKUP" -> outcome as its repository has it (AO-16) */
-    json_t *forced;     /* backup -> true: its deletion forgets what the storage does not remove */
+    json_t *forced;     /* backup -> true: its deletion forgets what is not removed; alias: such a one */
     json_t *given_up;   /* operation -> true: a restart with on-restart = fail has found it begun, and no mover of it */
     bool repo_up, trace;
     bool quiet;               /* nothing happens by chance */
@@ -278,6 +278,7 @@ static json_t *apply_remove(const json_t *in, bool by_request)
         if (n && !m.quiet && one_in(40)) { /* something else has its place */
             json_t *error = answer_error("it does not have the tag", ERR_PERMISSION);
             jset_int(error, "errno", ESTALE);
+            put(m.forced, alias); /* if the deletion is forced, whichever backup it is of by now */
             json_array_append_new(out, json_pack("{s:s,s:o}", "alias", alias, "error", error));
             continue;
         }

@@ -611,7 +611,8 @@ static void come_to_rest(bool cancel)
     json_t *n;
     json_object_foreach(m.natives, alias, n)
     {
-        if (!native_row_peek(m.records, alias) && !was_forced(jstr(n, "operation"))) /* a later sweep finds that */
+        if (!native_row_peek(m.records, alias) && !was_forced(jstr(n, "operation")) &&
+            !json_object_get(m.forced, alias)) /* a later sweep finds that */
             violated("E-04: nothing leaks", "no record knows native snapshot %s of %s", alias, jstr(n, "operation"));
     }
     struct per_volume x = {.limit = {0}};
