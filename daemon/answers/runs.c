@@ -215,6 +215,7 @@ struct members {
     const struct answer_facts *facts;
     json_t *volumes, *operations; /* operations NULL: not wanted */
     json_t *retained;             /* native snapshots that stay */
+    json_t *read_fully;           /* reason -> of how many all data was read for it; NULL: of none */
     bool details;                 /* of the operations */
     bool under_way;               /* only these that have not ended, and the first queued ones */
     unsigned most;                /* of these, and of operations without a slot */
@@ -277,11 +278,23 @@ static bool is_left(const struct answer_facts *f, const struct operation *op)
     return op->state == OP_COMPLETED && ((op->policy->move_data && !op->lost && !op->gone_ns) || native_kept(f, op));
 }
 
+static void add_reading(struct members *x, const struct operation *op)
+{
+    const char *reason = full_reason_name(op->full_reason);
+    if (!op_state_terminal(op->state) || !*reason)
+        return;
+    if (!x->read_fully)
+        x->read_fully = json_object();
+    const json_int_t n = json_integer_value(json_object_get(x->read_fully, reason));
+    json_object_set_new(x->read_fully, reason, json_integer(n + 1));
+}
+
 static int add_member(const struct operation *op, void *arg)
 {
     struct members *x = arg;
     if (!is_move(op))
         return 0;
+    add_reading(x, op);
     x->n++;
     x->completed += op->state == OP_COMPLETED;
     x->failed += op->state == OP_FAILED;
@@ -356,6 +369,8 @@ static void add_ended_members(struct members *x, const struct backup *b, unsigne
     find_left_of_ended(x, b);
     x->size = b->bytes.total;
     x->fresh = b->bytes.incremental;
+    json_decref(x->read_fully);
+    x->read_fully = json_deep_copy(b->read_fully);
 }
 
 static json_t *whole_progress(const struct members *x, enum backup_state state)
@@ -531,6 +546,8 @@ static json_t *backup_document(const struct answer_facts *f, const struct backup
         jset_int(o, "canceled", x.canceled);
     jset_int(o, "size", x.size);
     jset_int(o, "new", x.fresh);
+    put_json(o, "fullReasons", x.read_fully);
+    json_decref(x.read_fully);
     if (!backup_state_terminal(b->state)) {
         if (b->position)
             jset_int(o, "position", b->position);

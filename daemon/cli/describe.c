@@ -137,7 +137,7 @@ static void print_subject(const json_t *op)
 /* Why all data was read, and not what changed; "": no reason is recorded. */
 static const char *full_text(const json_t *op)
 {
-    return *jstr(op, "fullWhy") ? jstr(op, "fullWhy") : jstr(op, "fullReason");
+    return *jstr(op, "fullWhy") ? jstr(op, "fullWhy") : full_reason_text(jstr(op, "fullReason"));
 }
 
 /* Whether all data was read, or what changed since which snapshot, and why. */

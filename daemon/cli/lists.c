@@ -134,6 +134,21 @@ static void native_cell(struct table *t, const json_t *retained)
         table_cell(t, TINT_NONE, "%.8s", first ? first : "");
 }
 
+/* Why all data was read and not what has changed: CF-10. */
+static void full_note(struct table *t, const json_t *b)
+{
+    char note[600];
+    const char *reason;
+    const json_t *n;
+    json_object_foreach((json_t *)jobj(b, "fullReasons"), reason, n)
+    {
+        const long long volumes = (long long)json_integer_value(n);
+        snprintf(note, sizeof note, "all data of %lld volume%s was read, not only what changed: %s", volumes,
+                 volumes == 1 ? "" : "s", full_reason_text(reason));
+        table_note(t, TINT_DIM, note);
+    }
+}
+
 int ask_backups(const struct options *o, struct err *e)
 {
     CLEANUP_JSON json_t *filter = filter_of(o), *answer = NULL;
@@ -168,6 +183,7 @@ int ask_backups(const struct options *o, struct err *e)
         reason_note(t, b);
         gone_note(t, b);
         lost_note(t, b);
+        full_note(t, b);
         if (*jstr(b, "node")) {
             char note[300];
             snprintf(note, sizeof note, "of node %.255s", jstr(b, "node"));

@@ -5,6 +5,7 @@
 #include "base/units.h"
 #include "daemon/cli/labels.h"
 #include "daemon/cli/stages.h"
+#include "daemon/records/types.h"
 
 #include <stdarg.h>
 #include <string.h>
@@ -25,6 +26,28 @@ const char *result_task(const json_t *op)
     char *out = buf[turn++ % 4];
     snprintf(out, sizeof buf[0], "%.140s%s%.500s", what, *of ? " " : "", of);
     return out;
+}
+
+const char *full_reason_text(const char *word)
+{
+    static const char *const texts[FULL_REASONS] = {
+        [FULL_FORCED] = "that was asked for",
+        [FULL_PERIODIC] = "that was due (full-every)",
+        [FULL_WRITABLE] = "what is read may be modified meanwhile (backup-read-only = no)",
+        [FULL_NO_PARENT] = "no earlier backup has a native snapshot to compare with",
+        [FULL_PARENT_LOST] = "the native snapshot to compare with is no longer there",
+        [FULL_PARENT_OTHER] = "what is there is not the native snapshot to compare with",
+        [FULL_PARENT_UNFIT] = "the earlier snapshot in the repository is gone, or cannot be used",
+        [FULL_UNSUPPORTED] = "the storage cannot list changes there",
+        [FULL_UNCERTAIN] = "what the storage lists cannot be relied on",
+        [FULL_BUSY] = "another program used what lists changes",
+        [FULL_FAILED] = "changes could not be listed",
+        [FULL_TIMEOUT] = "it took too long to list changes",
+        [FULL_MISMATCH] = "the list of changes was wrong (verify-sample)",
+        [FULL_DISTRUSTED] = "an earlier list of changes was wrong",
+    };
+    const int reason = enum_value(&full_reason_names, word);
+    return reason > FULL_NONE && texts[reason] ? texts[reason] : word;
 }
 
 /* ---- texts ---- */

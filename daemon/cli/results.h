@@ -8,6 +8,9 @@
 /* The task of an operation without a volume: "check main", "delete nightly-...". Static buffers, four in turn. */
 const char *result_task(const json_t *op);
 
+/* Why all data of a volume was read, from the reason's word; an unknown word is returned as it is. */
+const char *full_reason_text(const char *word);
+
 /* Size of the volume, and bytes of new chunks, from result or progress; "" if unknown. */
 const char *result_size(const json_t *op);
 const char *result_new(const json_t *op);

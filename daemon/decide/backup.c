@@ -33,6 +33,7 @@ struct run_tally {
     bool degraded;
     char degraded_why[1200]; /* of the first one that has completed all the same */
     struct backup_bytes bytes;
+    unsigned read_fully[FULL_REASONS]; /* of so many all data was read, by reason (CF-10) */
     struct strs failed_names;
     struct op_error first;
     json_t *errors;
@@ -85,6 +86,7 @@ static int add_up(const struct operation *op, void *arg)
     result_bytes_add(&t->bytes.total, op->result.total);
     result_bytes_add(&t->bytes.incremental, op->result.incremental);
     result_bytes_add(&t->bytes.uploaded, op->result.uploaded);
+    t->read_fully[op->full_reason]++;
     if (op->state == OP_COMPLETED) {
         t->completed++;
         if (op->degraded_why[0] && !t->degraded_why[0])
@@ -321,6 +323,18 @@ static enum outcome outcome_of(const struct run_tally *t, const struct backup *b
     return OUTCOME_PARTIALLY_FAILED;
 }
 
+static json_t *fully_read(const struct run_tally *t)
+{
+    json_t *o = NULL;
+    for (unsigned i = FULL_NONE + 1; i < FULL_REASONS; i++) {
+        if (t->read_fully[i] && !o)
+            o = json_object();
+        if (t->read_fully[i])
+            json_object_set_new(o, full_reason_name((enum full_reason)i), json_integer(t->read_fully[i]));
+    }
+    return o;
+}
+
 static void summary(struct decide *d, struct backup *b, const struct run_tally *t)
 {
     b->counts.attempted = t->n;
@@ -332,6 +346,8 @@ static void summary(struct decide *d, struct backup *b, const struct run_tally *
     b->bytes.total = t->bytes.total;
     b->bytes.incremental = t->bytes.incremental;
     b->bytes.uploaded = t->bytes.uploaded;
+    json_decref(b->read_fully);
+    b->read_fully = fully_read(t);
     strs_clear(&b->failed_volumes);
     for (unsigned i = 0; i < t->failed_names.n; i++)
         strs_add(&b->failed_volumes, t->failed_names.v[i]);

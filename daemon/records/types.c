@@ -420,6 +420,7 @@ static const struct field_desc backup_table[] = {
     STR(node, .about = "whose it is, if another node's (`scan --node`)"),
     STRUCT(counts, backup_counts),
     STRUCT(bytes, backup_bytes),
+    FIELD(read_fully, "read_fully", FIELD_OBJECT, .about = "reason -> of how many volumes all data was read for it"),
     FIELD(failed_volumes, "failed_volumes", FIELD_STRS),
     FIELD(errors, "errors", FIELD_ARRAY, .about = "operation, volume and error"),
     STRUCT(error, op_error),

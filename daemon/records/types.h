@@ -593,6 +593,7 @@ struct backup {
     char *node;                          /* whose it is, if it is another node's: nothing of it is changed here */
     struct backup_counts counts;
     struct backup_bytes bytes;
+    json_t *read_fully; /* reason -> of how many volumes all data was read for it (CF-10) */
     struct strs failed_volumes;
     json_t *errors; /* array of {"operation", "volume", "error"} */
     struct op_error error;

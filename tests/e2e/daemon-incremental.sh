@@ -74,8 +74,16 @@ rm -f "$WORK"/xfs/.snapferry/*.native
 lost=$(backup "$img")
 same "the parent's native snapshot was removed: Completed" "$(state "$lost")" Completed
 check "all is read, with the reason" grep -qE '^(parent-lost|no-parent)$' <<<"$(op "$lost" .fullReason)"
-check "which describe shows for the backup, too" eval \
-    'ask describe "$lost" | grep -q "all data, not only what changed: $(op "$lost" ".fullWhy // .fullReason")"'
+reason=$(op "$lost" .fullReason)
+words='no earlier backup has a native snapshot'
+[ "$reason" = no-parent ] || words='the native snapshot to compare with is no longer there'
+why=$(op "$lost" '.fullWhy // empty')
+check "which describe shows for the backup, too" grep -q "all data, not only what changed: ${why:-$words}" \
+    <<<"$(ask describe "$lost" | tr -s ' \n' ' ')"
+check "and backups" grep -q "all data of 1 volume was read, not only what changed: $words" \
+    <<<"$(ask backups | tr -s ' \n' ' ')"
+same "with how many volumes, for machines" \
+    "$(ask backups --json | jq -c --arg b "$lost" '.backups[] | select(.id == $b) | .fullReasons')" "{\"$reason\":1}"
 sf "$REPO" snapshot delete "$(op "$lost" .result.snapshotID)" --quiet --yes
 unfit=$(backup "$img")
 same "the parent's snapshot was deleted from the repository: Completed" "$(state "$unfit")" Completed
