@@ -11,7 +11,7 @@ has_flags() {
 
 # The best level that kernels of this program can use (as chunker/kernel.h defines them).
 flags_level() {
-    if has_flags avx512f avx512bw avx512vl avx512dq avx512_vbmi; then
+    if has_flags avx512f avx512bw avx512vl avx512dq avx512vbmi; then
         echo avx512
     elif has_flags avx2 bmi2; then
         echo avx2
@@ -23,7 +23,7 @@ flags_level() {
 # Flags that matter to this program, those that are there.
 flags_here() {
     local f
-    for f in avx2 bmi2 avx512f avx512bw avx512vl avx512dq avx512_vbmi sha_ni aes vaes pclmulqdq vpclmulqdq; do
+    for f in avx2 bmi2 avx512f avx512bw avx512vl avx512dq avx512vbmi sha_ni aes vaes pclmulqdq vpclmulqdq; do
         if has_flags $f; then printf '%s ' $f; fi
     done
 }
