@@ -40,7 +40,7 @@ static void explain_class(const struct answer_facts *f, struct cfg_subject v, co
         add_text(text, "A backup reads it through: %s%s%s, %s.", look->mechanism,
                  p->backup_storage_class[0] ? " in class " : "", p->backup_storage_class,
                  p->backup_read_only ? "read-only" : "writable");
-    else if (look->asked)
+    else if (look->asked && look->obstacle[0])
         add_text(notes, "it cannot be exposed: %s", look->obstacle);
     if (look->doubt)
         add_text(notes, "not backed up: %s", look->missing);

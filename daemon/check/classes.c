@@ -260,7 +260,8 @@ static int volumes_check(struct cfg *c, struct view *v, const struct view **busy
         complain_err(c, CFG_WARNING, where, &why);
     }
     check_shadowed(c, v);
-    if (rc >= 0 && !v->n_volumes && !v->n_shadowed)
+    v->silent |= g.told[0] && !v->n_volumes;
+    if (rc >= 0 && !v->n_volumes && !v->n_shadowed && !v->silent)
         cfg_complain(c, CFG_WARNING, where, NULL, "[storage-class \"%s\"]: no volume matches at present", v->cfg->name);
     return 0;
 }

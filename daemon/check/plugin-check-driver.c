@@ -62,7 +62,7 @@ static int rule_applies(struct check *k, struct err *e)
 static int volume_seek(const struct volume *v, void *arg)
 {
     struct check *k = arg;
-    if (strcmp(v->name, check_option(k, "volume")) == 0)
+    if (v->id[0] && strcmp(v->name, check_option(k, "volume")) == 0)
         k->resolved = true;
     return 0;
 }

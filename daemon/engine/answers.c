@@ -459,11 +459,12 @@ static void explain_done(struct step_result *s, void *arg)
     struct answer_look look = {.asked = !s->timed_out,
                                .silent = s->timed_out ? s->err.msg : "",
                                .volume = json_array_get(own.volumes, 0),
-                               .missing = unseen.message,
+                               .missing = own.failed ? class_message(own.name, own.error.message) : unseen.message,
                                .doubt = unseen.twice,
                                .mechanism = "",
                                .obstacle = why};
-    if (!e.cls && cfg_policy(f.cfg, subject, NULL, &p, &e) == 0 && k && look.asked)
+    /* Of a class that cannot be used the abilities are not known. */
+    if (!e.cls && cfg_policy(f.cfg, subject, NULL, &p, &e) == 0 && k && look.asked && !own.failed)
         look.mechanism =
             mechanism_of(l->engine, k, &p, look.volume, own.abilities,
                          class_seen_of(class_looked(classes, p.backup_storage_class)).abilities, why, sizeof why);

@@ -171,6 +171,58 @@ static void pass_over(json_t *list, const json_t *before, const char *text, cons
     json_object_set_new(list, text, json_string(hint));
 }
 
+/* Volumes of a class that are not listed, and whose file system was not seen either. */
+struct away {
+    struct engine *engine;
+    const struct class_seen *seen;
+    json_t *ids;   /* that are listed */
+    json_t *pools; /* pool -> [names] */
+};
+static void find_away(struct fact *v, void *arg)
+{
+    struct away *x = arg;
+    if (!v->name || !v->pool || !v->pool[0] || json_object_get(x->seen->places, v->pool) ||
+        json_object_get(x->ids, v->id))
+        return;
+    const struct cfg_class *k = cfg_class_of(x->engine->cfg, (struct cfg_subject){v->name, v->labels});
+    if (!k || strcmp(k->name, x->seen->name) != 0)
+        return;
+    if (!json_object_get(x->pools, v->pool))
+        json_object_set_new(x->pools, v->pool, json_array());
+    json_array_append_new(json_object_get(x->pools, v->pool), json_string(v->name));
+}
+
+/* One that is removed is no problem; one that has disappeared with its file system is: that below the place where it
+ * was mounted may have no volumes and be as good as it. If all of the class have, status says so of the class. */
+static void tell_away(struct engine *g, const struct class_seen *seen, json_t *passed, const json_t *before)
+{
+    CLEANUP_JSON json_t *ids = json_object(), *pools = json_object();
+    struct away x = {g, seen, ids, pools};
+    const json_t *v;
+    json_t *names;
+    const char *pool;
+    size_t i;
+    if (!seen->whole || !json_object_size(seen->places) || !json_array_size(seen->volumes))
+        return;
+    json_array_foreach(seen->volumes, i, v) json_object_set_new(ids, volume_seen_of(v).id, json_true());
+    json_array_foreach(seen->missing, i, v) json_object_set_new(ids, unseen_of(v).id, json_true());
+    facts_each(g, ROW_VOLUME, find_away, &x);
+    json_object_foreach(pools, pool, names)
+    {
+        char text[1400], hint[600];
+        const char *first = json_string_value(json_array_get(names, 0));
+        const size_t n = json_array_size(names);
+        json_array_foreach(names, i, v) if (strcmp(json_string_value(v), first) < 0) first = json_string_value(v);
+        snprintf(text, sizeof text, "storage class \"%s\": the file system of %zu volume%s is no longer there: %.1000s",
+                 seen->name, n, n == 1 ? "" : "s", first);
+        snprintf(hint, sizeof hint,
+                 n == 1 ? "mount it (UUID %.64s); if it was removed: `snapferry forget %.400s`"
+                        : "mount it (UUID %.64s); if it was removed: `snapferry forget VOLUME` for each, first %.400s",
+                 pool, first);
+        pass_over(passed, before, text, hint);
+    }
+}
+
 /* News once, however often it is looked. */
 static void note_problems(struct engine *g, const struct class_seen *seen)
 {
@@ -187,6 +239,7 @@ static void note_problems(struct engine *g, const struct class_seen *seen)
     snprintf(l->why, sizeof l->why, "%s", why);
     json_array_foreach(seen->passed, i, v) pass_over(passed, l->passed, json_string_value(v), "it is not backed up");
     json_array_foreach(seen->missing, i, v) pass_over(passed, l->passed, unseen_of(v).message, unseen_of(v).hint);
+    tell_away(g, seen, passed, l->passed);
     /* A file system may have been mounted: what is on it is looked for at once. */
     if (json_object_size(passed) < json_object_size(l->passed))
         g->orphans_ns = 0;

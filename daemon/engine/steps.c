@@ -82,9 +82,9 @@ static void collect(enum log_level lvl, const char *line, void *arg)
         c->fn(lvl, line, c->arg);
 }
 
-/* What a class has: its volumes, and those of which it cannot be told which they are. */
+/* What a class has: its volumes, those of which it cannot be told which they are, and the pools of its places. */
 struct listed {
-    json_t *volumes, *missing;
+    json_t *volumes, *missing, *places;
 };
 
 static int add_missing(json_t *missing, const char *name, const char *id, const char *labels, const struct err *why)
@@ -99,6 +99,8 @@ static int add_missing(json_t *missing, const char *name, const char *id, const 
 static int add_listed(const struct volume *v, void *arg)
 {
     struct listed *l = arg;
+    if (!v->doubt && !v->id[0])
+        return json_object_set_new(l->places, v->pool, json_true()) == 0 ? 0 : -ENOMEM;
     return v->doubt ? add_missing(l->missing, v->name, v->id, v->labels, v->doubt) : add_volume(v, l->volumes);
 }
 
@@ -127,6 +129,7 @@ int step_volumes(const json_t *in, json_t **out, int *fd, struct err *e)
         CLEANUP(step_place_clear) struct step_place p = {.d = NULL};
         struct err ce = ERR_INIT;
         json_t *list = json_array(), *missing = json_array(), *answer = json_object(), *passed = json_array();
+        json_t *places = json_object();
         const json_t *names = r.names, *name;
         unsigned abilities = 0;
         size_t k;
@@ -134,12 +137,13 @@ int step_volumes(const json_t *in, json_t **out, int *fd, struct err *e)
         json_object_set_new(answer, "volumes", list);
         json_object_set_new(answer, "missing", missing);
         json_object_set_new(answer, "passed", passed);
+        json_object_set_new(answer, "places", places);
         json_array_append_new(classes, answer);
         int rc = step_place_open(&p, r.klass, &ce);
         if (rc == 0 && (rc = p.d->abilities(&p.v.c, &abilities, &ce)) == 0)
             jset_int(answer, "abilities", abilities);
         if (rc == 0 && !names)
-            rc = list_volumes(&p, &(struct listed){list, missing}, passed, &ce);
+            rc = list_volumes(&p, &(struct listed){list, missing, places}, passed, &ce);
         if (rc < 0) {
             json_object_set_new(answer, "error", step_error_doc(&ce));
             continue;

@@ -20,7 +20,8 @@ struct submit {
     struct request_args req;
     struct cfg *cfg; /* the one it was asked under */
     char job[128];
-    bool begun; /* the job is to be run: if that is not possible, its run has failed */
+    char advice[sizeof((struct err *)0)->hint]; /* the hint of the first thing that is missing; "": it has none */
+    bool begun;                                 /* the job is to be run: if that is not possible, its run has failed */
     json_t *skipped;
     json_t *by_label;            /* names whose class, if they have one, only the storage tells */
     json_t *missing;             /* of these, what is not there or cannot be backed up as it is configured */
@@ -169,6 +170,13 @@ static int ask_all(const struct submit *s, json_t *classes, const char *text, st
 
 /* ---- records ---- */
 
+/* What to do about the first thing that is missing. */
+static void advise(struct submit *s, const char *hint)
+{
+    if (!s->advice[0])
+        snprintf(s->advice, sizeof s->advice, "%s", hint);
+}
+
 static void skip(struct submit *s, const char *name, const char *why)
 {
     json_array_append_new(s->skipped, json_pack("{s:s,s:s}", "volume", name, "reason", why));
@@ -300,7 +308,7 @@ static int add_operations(struct submit *s, struct err *e)
         return 0;
     err_set(e, ERR_NOT_FOUND, 0, "there is nothing to back up: %s",
             json_array_size(s->skipped) ? skipped_at(s->skipped, 0).reason : "no volume matches");
-    return err_hint(e, "`snapferry volumes` lists what the classes match");
+    return err_hint(e, "%s", s->advice[0] ? s->advice : "`snapferry volumes` lists what the classes match");
 }
 
 static int add_backup(struct submit *s, struct err *e)
@@ -426,6 +434,7 @@ static void lack_listed(struct submit *s, const char *klass, const struct unseen
     const struct cfg_class *own = cfg_class_of(s->cfg, v);
     if (bad->id[0] ? !own || strcmp(own->name, klass) != 0 || !wanted(s, v) : !place_wanted(s, klass, bad->volume))
         return;
+    advise(s, bad->hint);
     if (s->job[0])
         lack(s, bad->volume, bad->message);
     else
@@ -446,16 +455,18 @@ static void volumes_seen(struct step_result *r, void *arg)
             const struct unseen bad = unseen_of(m);
             if (seen.all)
                 lack_listed(s, seen.name, &bad);
-            else if (s->job[0])
+            else if (s->job[0]) {
+                advise(s, bad.hint);
                 lack(s, bad.volume, bad.message);
-            else if (!e.cls) {
+            } else if (!e.cls) {
                 err_set(&e, bad.class, 0, "%s", bad.message);
                 err_hint(&e, "%s", bad.hint);
             }
         }
-        if (seen.failed && s->job[0])
+        if (seen.failed && s->job[0]) {
+            advise(s, seen.error.hint);
             lack(s, seen.name, seen.error.message);
-        else if (seen.failed && !e.cls) {
+        } else if (seen.failed && !e.cls) {
             err_set(&e, seen.error.class, 0, "storage class \"%s\": %s", seen.name,
                     class_message(seen.name, seen.error.message));
             err_hint(&e, "%s", seen.error.hint);

@@ -126,6 +126,7 @@ struct class_seen class_seen_of(const json_t *answer)
                                .volumes = jarr(answer, "volumes"),
                                .missing = jarr(answer, "missing"),
                                .passed = jarr(answer, "passed"),
+                               .places = jobj(answer, "places"),
                                .all = jbool(answer, "all"),
                                .whole = jbool(answer, "all") && !has_place(jarr(answer, "missing")),
                                .abilities = (unsigned)jint(answer, "abilities"),

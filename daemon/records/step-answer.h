@@ -106,6 +106,7 @@ struct class_seen {
     json_t *volumes;
     json_t *missing; /* for unseen_of(): those named that are not there, those listed that are not unique */
     json_t *passed;  /* texts: what was passed over */
+    json_t *places;  /* pool -> true: file systems on which volumes were looked for; of some drivers */
     bool all;        /* no names were given: all that the class has */
     bool whole;      /* ... and no place of it was passed over: what is not listed is not there */
     unsigned abilities;

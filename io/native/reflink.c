@@ -72,6 +72,7 @@ static int check_target(const struct driver_class *c, unsigned *ret, struct err 
 static int reflink_abilities(const struct driver_class *c, unsigned *ret, struct err *e)
 {
     struct checking k = {.c = c, .e = e};
+    struct paths p;
     int rc = 0;
     *ret = 0;
     if (c->target && *c->target)
@@ -80,10 +81,14 @@ static int reflink_abilities(const struct driver_class *c, unsigned *ret, struct
         rc = pattern_dirs(c->match[i], check_dir, &k, e);
         *ret |= DRIVER_SNAPSHOT | DRIVER_NATIVE_RO | DRIVER_CLONE | DRIVER_CHANGED | DRIVER_TARGET | DRIVER_POOL;
     }
-    /* One that is on a file system of its own, which is not mounted, must not stop the others. */
-    if (rc == 0 && k.unfit.cls && !k.dirs) {
-        *e = k.unfit;
-        rc = err_wrap(e, "storage class \"%s\"", c->name);
+    /* One that is on a file system of its own, which is not mounted, must not stop the others, nor refuse a
+     * configuration: a place without images is passed over when volumes are looked for. */
+    if (rc == 0 && k.unfit.cls && !k.dirs && (rc = pattern_paths(c->match, &p, e)) == 0) {
+        if (p.n > 0) {
+            *e = k.unfit;
+            rc = err_wrap(e, "storage class \"%s\"", c->name);
+        }
+        paths_free(&p);
     }
     if (rc < 0)
         *ret = 0;
@@ -91,6 +96,17 @@ static int reflink_abilities(const struct driver_class *c, unsigned *ret, struct
 }
 
 /* ---- volumes ---- */
+
+/* One that is not there, on a file system where no image can be: it may be that below the one that is not mounted. */
+static int not_there(const char *name, int rc, struct err *e)
+{
+    char dir[VOLUME_NAME_MAX];
+    const char *last;
+    struct fs_info fs;
+    if (rc == -ENOENT && path_split(name, dir, &last, NULL) == 0 && fs_info_path(dir, &fs, NULL) == 0 && !fs.reflink)
+        err_hint(e, "is its file system mounted? Files in %s cannot share blocks", dir);
+    return rc;
+}
 
 /* -ENOTUNIQ: a copy of it is there; *ret is complete. */
 static int resolve_among(const struct file_systems *copies, const char *name, struct volume *ret, struct err *e)
@@ -101,7 +117,7 @@ static int resolve_among(const struct file_systems *copies, const char *name, st
     memset(ret, 0, sizeof *ret);
     CLEANUP_CLOSE int fd = image_open(name, &st, e);
     if (fd < 0)
-        return fd;
+        return not_there(name, fd, e);
     int rc = image_id(fd, name, ret->id, e);
     if (rc == 0)
         rc = fs_info_fd(fd, name, &fs, e);
@@ -181,8 +197,9 @@ static int one_volume(struct looking *l, const char *path, struct err *e)
     return rc == 0 || v.doubt ? l->fn(&v, l->arg) : 0;
 }
 
-/* A directory whose file system, as it is now, has no volumes: it may be that below the one that is not mounted. */
-static int pass_over(const char *dir, const char *last, void *arg)
+/* A directory in which images were looked for: on which file system, or that this one, as it is now, has no volumes. It
+ * may be that below the one that is not mounted. */
+static int tell_place(const char *dir, const char *last, void *arg)
 {
     (void)last;
     struct looking *l = arg;
@@ -191,12 +208,16 @@ static int pass_over(const char *dir, const char *last, void *arg)
     CLEANUP_FREE struct volume *v = calloc(1, sizeof *v);
     if (!v)
         return -ENOMEM;
-    if (fs_info_path(dir, &fs, NULL) < 0 || fs.reflink)
+    if (fs_info_path(dir, &fs, NULL) < 0)
         return 0;
+    snprintf(v->name, sizeof v->name, "%s", dir);
+    if (fs.reflink) {
+        snprintf(v->pool, sizeof v->pool, "%s", fs.pool);
+        return l->fn(v, l->arg);
+    }
     cannot_share(&fs, ERR_SOURCE, "files in ", dir, &why);
     err_hint(&why, "they are not backed up: mount the file system, or remove it from the match of class \"%s\"",
              l->c->name);
-    snprintf(v->name, sizeof v->name, "%s", dir);
     v->doubt = &why;
     return l->fn(v, l->arg);
 }
@@ -211,7 +232,7 @@ static int reflink_volumes(const struct driver_class *c, volume_fn *fn, void *ar
     for (size_t i = 0; rc == 0 && i < p.n; i++)
         rc = one_volume(&l, p.path[i], e);
     for (size_t i = 0; rc == 0 && c->match && c->match[i]; i++)
-        rc = pattern_dirs(c->match[i], pass_over, &l, e);
+        rc = pattern_dirs(c->match[i], tell_place, &l, e);
     free(l.seen.id);
     copies_free(&l.copies);
     paths_free(&p);

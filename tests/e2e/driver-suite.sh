@@ -70,13 +70,17 @@ fi
 
 # Classes that cannot work are refused in words, before anything is tried (PVC-10).
 call() { "$TOOLS/driver_call" "$@"; }
+expect "a file system that cannot clone, and has none: that of the images may not be mounted" 0 -- call \
+    --match "$WORK/far/*.none" abilities
+: >"$WORK/far/a.none"
 expect "a file system that cannot clone" 2 'cannot share blocks .its file system is ext4' \
-    -- call --match "$WORK/far/*.img" abilities
+    -- call --match "$WORK/far/*.none" abilities
+rm "$WORK/far/a.none"
 if command -v mkfs.xfs >/dev/null; then
     mounted noreflink 320 mkfs.xfs -q -m reflink=0 || fail "XFS without reflink"
+    : >"$WORK/noreflink/a.img"
     expect "an XFS that cannot clone" 2 'xfs, created without reflink=1' \
     -- call --match "$WORK/noreflink/*.img" abilities
-    : >"$WORK/noreflink/a.img"
     expect "nor when it is tried all the same" 19 'cannot share blocks.*reflink=1' \
         -- call snapshot "$WORK/noreflink/a.img" "$(cat /proc/sys/kernel/random/uuid)"
     expect "and leaves nothing" 0 -- test -z "$(find "$WORK/noreflink" -type f ! -name a.img)"

@@ -57,7 +57,7 @@ static const struct driver_class *where(void)
 static int on_volume(const struct volume *v, void *arg)
 {
     (void)arg;
-    return show(volume_to_json(v));
+    return v->id[0] || v->doubt ? show(volume_to_json(v)) : 0;
 }
 
 static int on_native(const struct native *n, void *arg)

@@ -279,6 +279,8 @@ struct volume_search {
 static int on_volume(const struct volume *v, void *arg)
 {
     struct volume_search *s = arg;
+    if (!v->id[0] && !v->doubt) /* a place */
+        return 0;
     s->unsorted += strcmp(s->last, v->name) >= 0;
     memcpy(s->last, v->name, sizeof s->last);
     if (strcmp(v->name, s->want) == 0) {
