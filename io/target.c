@@ -27,6 +27,8 @@
 #define PAGE ((uint64_t)4096)
 #define DIRTY_MAX ((uint64_t)64 << 20) /* bytes in writeback before a writer waits */
 #define ZERO_IOV 16
+#define ZERO_STEP ((uint64_t)64 << 20)
+#define ZERO_UNIT ((uint64_t)4 << 20) /* an image in Ceph has objects of this size, which are removed as a whole */
 
 static const uint8_t zero_page[64 << 10];
 
@@ -729,6 +731,15 @@ int target_zero(struct target *t, uint64_t pos, uint64_t len, enum target_zero_h
     }
     *how = ZERO_WRITTEN;
     return write_zeros(t, pos, len, e);
+}
+
+uint64_t target_zero_step(const struct target *t, uint64_t pos, uint64_t len)
+{
+    /* A thin volume discards whole units only. */
+    const uint64_t unit = t->discard ? t->discard : ZERO_UNIT, step = 2 * unit > ZERO_STEP ? 2 * unit : ZERO_STEP;
+    if (t->is_new || len <= step)
+        return len;
+    return round_down(pos + step, unit) - pos;
 }
 
 /* ---- the end ---- */

@@ -77,6 +77,10 @@ void target_ahead(struct target *t, uint64_t pos, uint64_t len);
  * not supported, zeros are written. Any thread. */
 int target_zero(struct target *t, uint64_t pos, uint64_t len, enum target_zero_how *how, struct err *e);
 
+/* How much of a range to zero at once: a device without a command for it writes all of it, for hours if it is a large
+ * one, and neither reports nor stops in between. As much of it is discarded as if it were all done at once. */
+uint64_t target_zero_step(const struct target *t, uint64_t pos, uint64_t len);
+
 /* Syncs the data written and flushed so far (fdatasync). An error if the target was removed, renamed or truncated. */
 int target_sync(struct target *t, struct err *e);
 

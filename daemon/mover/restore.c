@@ -285,6 +285,21 @@ static int worker_flush(void *state, struct err *e)
 
 /* ---- zeros ---- */
 
+static int zeros_interrupted(const struct restore *r, uint64_t pos, struct err *e)
+{
+    if (!is_cancelled(r))
+        return 0;
+    return err_set(e, ERR_INTERRUPTED, ECANCELED, "interrupted at %llu bytes", (unsigned long long)pos);
+}
+
+/* A run of zeros may be most of a volume, and take hours. */
+static void zeros_progress(struct restore *r, uint64_t len)
+{
+    r->result->zero_bytes += len;
+    item_add(&r->progress->skipped, len);
+    item_add(&r->progress->done, len);
+}
+
 static int compare_and_zero(struct restore *r, uint64_t pos, uint64_t len, struct err *e)
 {
     const size_t cap = 1u << 20;
@@ -293,8 +308,8 @@ static int compare_and_zero(struct restore *r, uint64_t pos, uint64_t len, struc
         return err_nomem(e);
     while (len) {
         size_t step = len < cap ? (size_t)len : cap;
-        if (is_cancelled(r))
-            return err_set(e, ERR_INTERRUPTED, ECANCELED, "interrupted at %llu bytes", (unsigned long long)pos);
+        if (zeros_interrupted(r, pos, e) < 0)
+            return -ECANCELED;
         int64_t n = target_is_zero(r->target, pos, step) ? 0 : target_read(r->target, buf, step, pos, e);
         if (n < 0)
             return (int)n;
@@ -305,6 +320,23 @@ static int compare_and_zero(struct restore *r, uint64_t pos, uint64_t len, struc
         } else {
             item_add(&r->equal, step);
         }
+        zeros_progress(r, step);
+        pos += step;
+        len -= step;
+    }
+    return 0;
+}
+
+static int zero_in_steps(struct restore *r, uint64_t pos, uint64_t len, struct err *e)
+{
+    while (len) {
+        const uint64_t step = target_zero_step(r->target, pos, len);
+        int rc = zeros_interrupted(r, pos, e);
+        if (rc >= 0)
+            rc = target_zero(r->target, pos, step, NULL, e);
+        if (rc < 0)
+            return rc;
+        zeros_progress(r, step);
         pos += step;
         len -= step;
     }
@@ -318,12 +350,8 @@ static int put_zeros(struct restore *r, uint64_t pos, uint64_t len, struct err *
     if (!n)
         return 0;
     bool compare = r->o->differential || pos + skip + n <= r->check_below;
-    int rc = compare && target_is_block(r->target) ? compare_and_zero(r, pos + skip, n, e)
-                                                   : target_zero(r->target, pos + skip, n, NULL, e);
-    r->result->zero_bytes += n;
-    item_add(&r->progress->skipped, n);
-    item_add(&r->progress->done, n);
-    return rc;
+    return compare && target_is_block(r->target) ? compare_and_zero(r, pos + skip, n, e)
+                                                 : zero_in_steps(r, pos + skip, n, e);
 }
 
 /* ---- noting the position ---- */

@@ -89,5 +89,21 @@ if [ "$end" = Completed ]; then
 else
     same "never with other bytes" "$(ops "$id" | jq -r '.snapshot // ""')" ""
 fi
+# Most of a volume may be zeros, and a server may be slow to zero: that is no stall, and a cancel is obeyed.
+nbd_stop "$A"
+nbd_stop "$B"
+truncate -s 320M "$WORK/sparse"
+dd if="$WORK/part" of="$WORK/sparse" bs=1M conv=notrunc status=none
+class 'point-in-time = yes' 'stall-timeout = 2s' 'retries = 0'
+check "reload with a short stall-timeout" ask reload --wait
+nbd_kit "$A" -r file "$WORK/sparse" || fail "nbdkit starts" "$(cat "$A.log")"
+nbd_kit "$WORK/slow.sock" --filter=delay memory 320M delay-zero=500ms || fail "nbdkit starts, slow"
+until_true 20 eval '[[ " $(names) " = *" $(uri "$A") "* ]]'
+id=$(submit "$(uri "$A")")
+same "a volume that is mostly zeros" "$(wait_state "$id" Completed 60)" Completed
+restore=$(askj restore "$id/$(uri "$A")" "$(uri "$WORK/slow.sock")" --overwrite | jq -r .restore)
+same "is restored to a server that is slow to zero" "$(wait_state "$restore" Completed 60)" Completed
+check "the same bytes" eval 'qemu-img convert -q -f raw -O raw "$(uri "$WORK/slow.sock")" "$WORK/out" &&
+    cmp "$WORK/out" "$WORK/sparse"'
 stops "the daemon stops"
 finish

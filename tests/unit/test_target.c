@@ -298,6 +298,28 @@ static void writes_devices(void **state)
     }
 }
 
+/* All of it, in steps of which no unit that could be discarded is lost. */
+static void zeroes_in_steps(void **state)
+{
+    (void)state;
+    static const uint32_t units[] = {0, 4096, 192 << 10, 64 << 20, 96 << 20, 1 << 30};
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
+        const struct target t = {.is_block = true, .discard = units[i]};
+        const uint64_t unit = units[i] ? units[i] : 4 * MIB, begin = 5 * MIB + 4711, end = begin + (UINT64_C(9) << 30);
+        unsigned steps = 0;
+        for (uint64_t pos = begin; pos < end; steps++) {
+            const uint64_t step = target_zero_step(&t, pos, end - pos);
+            assert_true(step > 0 && step <= end - pos && (step <= 64 * MIB || step <= 2 * unit));
+            pos += step;
+            assert_true(pos == end || pos % unit == 0);
+        }
+        assert_true(steps > 1);
+        assert_int_equal(target_zero_step(&t, 7, 4096), 4096);
+    }
+    const struct target new = {.is_new = true}; /* there is nothing to do */
+    assert_int_equal(target_zero_step(&new, 0, UINT64_C(1) << 50), UINT64_C(1) << 50);
+}
+
 static void zeroes_any_range(void **state)
 {
     (void)state;
@@ -581,6 +603,7 @@ int main(void)
         cmocka_unit_test(refuses_what_is_no_target),
         cmocka_unit_test(writes_files),
         cmocka_unit_test(writes_devices),
+        cmocka_unit_test(zeroes_in_steps),
         cmocka_unit_test(zeroes_any_range),
         cmocka_unit_test(refuses_busy_devices),
         cmocka_unit_test(full_file_systems_are_named),
