@@ -59,6 +59,7 @@ struct blobs {
     struct throttle *reads, *writes; /* NULL: no limit */
     const _Atomic bool *stop;        /* NULL: never */
     const _Atomic bool *hurry;       /* likewise */
+    _Atomic uint64_t *activity;      /* blobs_activity(); NULL: nobody's */
     unsigned uploads;                /* as blobs_uploads(); 0: 2, one may wait for the disk while the other writes */
     bool use_reserve;                /* blobs_use_reserve(); atomic */
     bool guessed;                    /* blobs_layout_is_guessed() */
@@ -74,6 +75,13 @@ struct blob_writer {
 static inline bool blobs_may_use_reserve(const struct blobs *b)
 {
     return __atomic_load_n(&b->use_reserve, __ATOMIC_RELAXED);
+}
+
+/* A part of a request has succeeded. */
+static inline void blob_activity(const struct blobs *b)
+{
+    if (b->activity)
+        atomic_fetch_add_explicit(b->activity, 1, memory_order_relaxed);
 }
 
 /* ---- blob-stats.c ---- */

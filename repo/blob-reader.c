@@ -80,6 +80,8 @@ int blob_reader_read(struct blob_reader *r, const char *name, uint64_t offset, v
     if (f->next != offset) {
         __atomic_fetch_add(&r->b->stats.gets, 1, __ATOMIC_RELAXED);
         blob_count(r->b, BLOB_REQUEST_GET, since, 0);
+    } else {
+        blob_activity(r->b);
     }
     __atomic_fetch_add(&r->b->stats.get_bytes, len, __ATOMIC_RELAXED);
     f->next = offset + len;

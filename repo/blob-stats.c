@@ -37,6 +37,8 @@ static void counter_add(uint64_t *counter, uint64_t n)
 
 void blob_count(struct blobs *b, enum blob_request q, uint64_t since_ns, int rc)
 {
+    if (rc >= 0)
+        blob_activity(b);
     const uint64_t took = mono_ns() - since_ns;
     const double seconds = (double)took / 1e9;
     unsigned i = 0;

@@ -83,6 +83,11 @@ void blobs_hurry(struct blobs *b, const _Atomic bool *requested)
     b->hurry = requested;
 }
 
+void blobs_activity(struct blobs *b, _Atomic uint64_t *counter)
+{
+    b->activity = counter;
+}
+
 void blobs_retain(struct blobs *b, const char *mode, int64_t period_ns)
 {
     if (b->ops->retain)
@@ -280,15 +285,17 @@ static int list_one(const struct blob_info *info, void *arg)
 {
     const struct listing *l = arg;
     int rc = blobs_stopped(l->b, l->e);
+    blob_activity(l->b);
     return rc < 0 ? rc : l->fn(info, l->arg);
 }
 
 int blobs_list(struct blobs *b, const char *prefix, blob_list_fn *fn, void *arg, struct err *e)
 {
     struct listing l = {b, fn, arg, e};
+    const bool own = b->stop || b->activity;
     counter_add(&b->stats.lists, 1);
     const uint64_t since = mono_ns();
-    int rc = b->ops->list(b, prefix ? prefix : "", b->stop ? list_one : fn, b->stop ? (void *)&l : arg, e);
+    int rc = b->ops->list(b, prefix ? prefix : "", own ? list_one : fn, own ? (void *)&l : arg, e);
     /* What the caller's function returns is not an error of the store. */
     blob_count(b, BLOB_REQUEST_LIST, since, rc < 0 && e && e->cls ? rc : 0);
     return rc;
@@ -365,6 +372,8 @@ int blob_writer_write(struct blob_writer *w, uint64_t offset, const void *data, 
     counter_add(&w->busy_ns, mono_ns() - since);
     if (rc < 0)
         blob_count(w->b, BLOB_REQUEST_PUT, since, rc);
+    else
+        blob_activity(w->b);
     return rc;
 }
 

@@ -85,6 +85,9 @@ const _Atomic bool *blobs_stop(struct blobs *b, const _Atomic bool *requested);
  */
 void blobs_hurry(struct blobs *b, const _Atomic bool *requested);
 int blobs_stopped(const struct blobs *b, struct err *e);
+/* *counter grows with each request that succeeds, and with each part of a long one: a sign that work goes on which has
+ * no other counter. NULL: none. Not while requests are in progress. */
+void blobs_activity(struct blobs *b, _Atomic uint64_t *counter);
 /* Object lock: blobs of packs, indexes and the format that are put from now on can be neither deleted nor changed for
  * `period_ns`. `mode`: "GOVERNANCE", "COMPLIANCE" or "" (no lock). Stores without object lock ignore it. Thread-safe.
  */

@@ -47,6 +47,7 @@ struct mover_progress {
     _Atomic uint64_t closed;   /* backup: of packs that are full: more than `sent` while these wait for a slow store */
     _Atomic uint64_t sent;     /* backup: that the store has got, or that is being written to it */
     _Atomic uint64_t shown;    /* backup: what mover_progress_done() returned last */
+    _Atomic uint64_t requests; /* to repositories that have succeeded, of work that has no counter for all it does */
 };
 
 /* Bytes of the source, of so many of packs. */

@@ -84,6 +84,7 @@ struct mover {
 
     json_t *progress;
     int64_t progress_ns, progress_seq;
+    int64_t requests; /* of the last PROGRESS */
     uint64_t cpu_ticks;
     char log[LOG_TAIL][256];
     unsigned log_next;

@@ -53,6 +53,7 @@ json_t *builtin_to_json(const struct builtin_movers *m, const char *operation)
     json_object_set_new(j, "last_life_s", json_real((double)(now - v->life_ns) * NS));
     if (v->progress)
         json_object_set(j, "progress", v->progress);
+    json_object_set_new(j, "requests", json_integer((json_int_t)v->requests));
     json_object_set_new(j, "limits", limits_json(v));
     json_object_set_new(j, "log", log_json(v));
     return j;

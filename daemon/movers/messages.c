@@ -190,8 +190,10 @@ static bool on_progress(struct mover *v, const json_t *m)
         return true;
     }
     int64_t now = mono_ns();
-    if (!v->progress || !same_position(v->progress, p))
+    const int64_t requests = json_integer_value(json_object_get(m, WIRE_REQUESTS));
+    if (!v->progress || !same_position(v->progress, p) || requests != v->requests)
         v->life_ns = now;
+    v->requests = requests;
     json_decref(v->progress);
     v->progress = p;
     v->progress_ns = now;

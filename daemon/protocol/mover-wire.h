@@ -81,6 +81,10 @@
 #define WIRE_PHASES "opening", "moving", "committing", "checking", "done"
 #define WIRE_COUNTERS(X) X(total) X(done) X(read) X(zero) X(skipped) X(duplicate) X(fresh) X(stored) X(errors)
 
+/* PROGRESS: a number that grows with each request to a repository, absent from movers of earlier versions. Maintenance,
+ * and what comes before contents are verified or copied, change no counter for hours, and are no stall. */
+#define WIRE_REQUESTS "requests"
+
 /* Result codes, also the exit status (MS-33). */
 enum result_code { RESULT_OK, RESULT_FAILED, RESULT_CANCELED, RESULT_TRANSIENT, RESULT_SOURCE_LOST, RESULT_CODES };
 

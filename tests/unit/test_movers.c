@@ -442,6 +442,52 @@ static void test_hung(void **state)
     rig_free(&r);
 }
 
+static int64_t requests_of(const struct rig *r, const char *operation)
+{
+    json_t *j = movers_to_json(r->m, operation);
+    const int64_t n = json_integer_value(json_object_get(j, "requests"));
+    json_decref(j);
+    return n;
+}
+
+/* What a mover does before it has anything to count is no stall, nor is what is never counted; but a backup that reads
+ * nothing is one, whatever keeps its session alive. */
+static void test_requests(void **state)
+{
+    struct rig r;
+    (void)state;
+    rig_new(&r, NULL);
+    make_repo(&r);
+    const size_t len = 64 * MIB;
+    int src = make_file(&r, "image", len, 1);
+    start(&r, "up-1", "backup", slow_job(&r, "up-1", len), src);
+    rig_until(&r, &r.progress, 2, 10);
+    const int64_t begun = requests_of(&r, "up-1");
+    assert_true(begun > 0);
+    rig_until(&r, &r.progress, 4, 10);
+    assert_int_equal(requests_of(&r, "up-1"), begun);
+    cancel(&r, "up-1", 5);
+    rig_until(&r, &r.ended, 1, 10);
+    close(src);
+    src = make_file(&r, "image", 16 * MIB, 2);
+    run(&r, "up-2", "backup", backup_job(&r, "up-2", 16 * MIB), src);
+    assert_outcome(&r, MOVER_OK);
+    json_t *j = base_job(&r, "verify-1", "verify");
+    json_object_set_new(j, "read_percent", json_real(100));
+    json_object_set_new(j, "read_limit", json_integer(4 * MIB));
+    r.progress = 0;
+    start(&r, "verify-1", "verify", j, -1);
+    rig_until(&r, &r.progress, 1, 10);
+    const int64_t first = requests_of(&r, "verify-1");
+    assert_true(first > 0);
+    rig_until(&r, &r.progress, 3, 10);
+    assert_true(requests_of(&r, "verify-1") > first);
+    rig_until(&r, &r.ended, 1, 30);
+    assert_outcome(&r, MOVER_OK);
+    close(src);
+    rig_free(&r);
+}
+
 static void test_max_duration(void **state)
 {
     struct rig r;
@@ -926,6 +972,7 @@ int main(void)
         cmocka_unit_test(test_cancel_deadline),
         cmocka_unit_test(test_killed),
         cmocka_unit_test(test_hung),
+        cmocka_unit_test(test_requests),
         cmocka_unit_test(test_max_duration),
         cmocka_unit_test(test_no_go),
         cmocka_unit_test(test_crash_points),

@@ -221,6 +221,17 @@ static void talkers(const char *path)
             usleep(200000);
         }
     }
+    if (!strcmp(me, "requests")) { /* no counter of bytes changes, but it works */
+        begin(path);
+        for (int i = 0; i < 16; i++) {
+            char text[512];
+            snprintf(text, sizeof text, PROGRESS ",\"requests\":%d", "0", "0", i);
+            say("PROGRESS", text);
+            usleep(200000);
+        }
+        leave_good(me, 0);
+        _exit(0);
+    }
     if (!strcmp(me, "descriptors")) {
         begin(path);
         int many[100];
@@ -450,6 +461,7 @@ static void test_talkers(void **state)
     expect(&r, "holds", MOVER_OK, "", 8); /* MS-28: at most 5 s */
     r.stall_timeout_s = 1;
     expect(&r, "standstill", MOVER_HUNG, "no progress for 1 s in stage moving", 10);
+    expect(&r, "requests", MOVER_OK, "", 10);
     expect(&r, "negative", MOVER_HUNG, "no progress", 10);
     assert_int_equal(r.progress, 0);
     rig_free(&r);

@@ -231,6 +231,7 @@ static int blobs_of(struct agent *a, struct blobs **ret, struct err *e)
     if (rc < 0)
         return rc;
     blobs_stop(*ret, &cancel.requested);
+    blobs_activity(*ret, &a->progress.requests);
     snprintf(a->location, sizeof a->location, "%s", blobs_location(*ret));
     return 0;
 }
@@ -301,6 +302,9 @@ static int job_run(struct agent *a, struct err *e)
     password_free(take_ptr(&a->password));
     if (rc < 0)
         return rc;
+    /* What these do has counters. Besides, a backup keeps its session alive, also while its source hangs. */
+    if (a->job.kind == JOB_BACKUP || a->job.kind == JOB_RESTORE)
+        blobs_activity(repo_blobs(r), NULL);
     rc = run[a->job.kind](&x, r, e);
     repository_result(a->result, r);
     return rc;

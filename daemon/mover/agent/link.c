@@ -287,6 +287,7 @@ static json_t *progress_json(struct link *l)
     WIRE_COUNTERS(PUT_COUNTER)
 #undef PUT_COUNTER
     json_object_set_new(j, "done", json_integer((json_int_t)mover_progress_done(p)));
+    json_object_set_new(j, WIRE_REQUESTS, json_integer((json_int_t)atomic_load(&p->requests)));
     return j;
 }
 

@@ -63,6 +63,7 @@ int run_copy(struct run_context *x, struct repo *r, struct err *e)
                                 .total = &x->progress->total,
                                 .done = &x->progress->done};
     blobs_stop(to, &x->cancel->requested);
+    blobs_activity(to, &x->progress->requests);
     blobs_limit(repo_blobs(r), &reads, NULL);
     blobs_limit(to, NULL, &writes);
     atomic_store(&x->progress->phase, PHASE_MOVING);
