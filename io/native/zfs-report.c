@@ -239,8 +239,9 @@ const struct zfs_row *zfs_find(const struct zfs_report *r, const char *name)
 int zfs_pool_parse(struct zfs_pool *ret, const char *in, struct err *e)
 {
     CLEANUP_FREE char *copy = strdup(in);
-    static const char *const names[] = {"guid", "size", "allocated", "health", "readonly"};
-    uint64_t n[3];
+    static const char *const names[] = {"guid", "size", "allocated", "freeing", "health", "readonly"};
+    enum { NUMBERS = 4, HEALTH = NUMBERS };
+    uint64_t n[NUMBERS];
     if (!copy)
         return err_nomem(e);
     char *at = copy;
@@ -252,7 +253,7 @@ int zfs_pool_parse(struct zfs_pool *ret, const char *in, struct err *e)
             (*ret->name && strcmp(name, ret->name) != 0))
             return report_bad(*ret->name ? ret->name : "a pool", "its properties are not what was asked for", e);
         snprintf(ret->name, sizeof ret->name, "%s", name);
-        if (i < 3) {
+        if (i < NUMBERS) {
             errno = 0;
             n[i] = strtoull(value, &end, 10);
             if (errno || *value < '0' || *value > '9' || *end) {
@@ -260,7 +261,7 @@ int zfs_pool_parse(struct zfs_pool *ret, const char *in, struct err *e)
                     return report_bad(ret->name, "a number is none", e);
                 n[i] = 0; /* of a pool that cannot be read */
             }
-        } else if (i == 3) {
+        } else if (i == HEALTH) {
             snprintf(ret->health, sizeof ret->health, "%s", value);
         } else {
             ret->read_only = strcmp(value, "on") == 0;
@@ -269,6 +270,7 @@ int zfs_pool_parse(struct zfs_pool *ret, const char *in, struct err *e)
     ret->guid = n[0];
     ret->size = n[1];
     ret->allocated = n[2];
+    ret->freeing = n[3] < n[2] ? n[3] : n[2];
     return 0;
 }
 

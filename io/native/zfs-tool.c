@@ -142,7 +142,7 @@ int zfs_pool_read(struct zfs_pool *ret, const char *dataset, struct err *e)
     char pool[ZFS_NAME_MAX];
     CLEANUP_FREE char *out = NULL;
     zfs_pool_of(dataset, pool);
-    const char *args[] = {"get", "-Hp", "-o", "name,property,value", "guid,size,allocated,health,readonly", pool, NULL};
+    const char *args[] = {"get", "-Hp", "-o", "name,property,value", ZFS_POOL_PROPERTIES, pool, NULL};
     int rc = look(zpool_program, "zpool", args, &out, e);
     if (rc == -ENOENT)
         return err_plain(e, ERR_NOT_FOUND, ENOENT, "there is no ZFS pool %s", pool);

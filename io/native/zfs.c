@@ -190,7 +190,8 @@ static int read_space(const char *dataset, struct space *ret, struct err *e)
     return 0;
 }
 
-/* The worst of the pool and of all quotas above the volume. Reservations of others are no free space. */
+/* The worst of the pool and of all quotas above the volume. Reservations of others are no free space. What destroyed
+ * snapshots have left is freed later, by the pool's root; nothing more has to be removed for that. */
 static int zfs_pool(const struct driver_class *c, const struct volume *v, struct pool_usage *ret, struct err *e)
 {
     char dataset[ZFS_NAME_MAX], at[ZFS_NAME_MAX], up[ZFS_NAME_MAX];
@@ -205,7 +206,7 @@ static int zfs_pool(const struct driver_class *c, const struct volume *v, struct
         rc = zfs_pool_read(&pool, dataset, e);
     if (rc < 0)
         return rc;
-    double worst = pool.size ? (double)pool.allocated / (double)pool.size : 0;
+    double worst = pool.size ? (double)(pool.allocated - pool.freeing) / (double)pool.size : 0;
     uint64_t free = UINT64_MAX;
     if (v)
         zfs_parent_of(dataset, at);
@@ -216,7 +217,8 @@ static int zfs_pool(const struct driver_class *c, const struct volume *v, struct
         zfs_parent_of(at, up);
         free = rc == 0 && s.available < free ? s.available : free;
         const uint64_t all = s.quota ? s.quota : s.used + s.available;
-        const double ratio = (s.quota || !up[0]) && all ? (double)s.used / (double)all : 0;
+        const uint64_t leaving = !up[0] && pool.freeing < s.used ? pool.freeing : 0;
+        const double ratio = (s.quota || !up[0]) && all ? (double)(s.used - leaving) / (double)all : 0;
         worst = ratio > worst ? ratio : worst;
     }
     if (rc < 0)

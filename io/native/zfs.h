@@ -64,10 +64,12 @@ void zfs_path(const char *dataset, char ret[VOLUME_NAME_MAX]);
 struct zfs_pool {
     char name[ZFS_NAME_MAX];
     uint64_t guid, size, allocated;
+    uint64_t freeing; /* of what is allocated: of what was destroyed, on its way to be free */
     char health[32];
     bool read_only;
 };
-/* Output of `zpool get -Hp -o name,property,value guid,size,allocated,health,readonly`, of one pool. */
+#define ZFS_POOL_PROPERTIES "guid,size,allocated,freeing,health,readonly"
+/* Output of `zpool get -Hp -o name,property,value` with these properties, of one pool. */
 int zfs_pool_parse(struct zfs_pool *ret, const char *text, struct err *e);
 
 /* User properties of volumes as `zfs get all` prints them: fn() gets the words of one volume; an element other than 0

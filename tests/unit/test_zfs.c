@@ -131,6 +131,7 @@ static void a_real_pool(void **state)
     char *text = fixture("zfs/pool", &len);
     assert_int_equal(zfs_pool_parse(&p, text, NULL), 0);
     assert_true(p.guid == 14735839334937578500u && p.size == 1342177280 && p.allocated == 4502528 && !p.read_only);
+    assert_true(p.freeing == 0);
     assert_string_equal(p.name, "tank");
     for (size_t n = 0; n < len; n++) {
         struct err e = ERR_INIT;
@@ -139,6 +140,15 @@ static void a_real_pool(void **state)
         free(part);
     }
     free(text);
+    /* What a destroyed snapshot leaves is part of what is allocated, and never more than that. */
+    static const char of_freeing[] = "tank\tguid\t1\ntank\tsize\t100\ntank\tallocated\t90\ntank\tfreeing\t%u\n"
+                                     "tank\thealth\tONLINE\ntank\treadonly\toff\n";
+    for (unsigned freeing = 40; freeing < 100; freeing += 55) {
+        char own[200];
+        snprintf(own, sizeof own, of_freeing, freeing);
+        assert_int_equal(zfs_pool_parse(&p, own, NULL), 0);
+        assert_int_equal(p.freeing, freeing < 90 ? freeing : 90);
+    }
     static const struct {
         const char *health;
         uint64_t size, allocated;
