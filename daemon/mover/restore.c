@@ -11,19 +11,18 @@
  * Crash points: restore-noted (the position is durable), restore-written (all of the target is), restore-read-back.
  */
 #include "daemon/mover/fetch.h"
+#include "daemon/mover/place-key.h"
 #include "daemon/mover/zeros.h"
 #include "io/nbd-uri.h"
 #include "io/target.h"
 #include "repo/item.h"
 
-#include "base/bytes.h"
 #include "base/cleanup.h"
 #include "base/crash.h"
 #include "base/time.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <openssl/sha.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -356,55 +355,6 @@ static int put_zeros(struct restore *r, uint64_t pos, uint64_t len, struct err *
 
 /* ---- noting the position ---- */
 
-static void hashed_key(const char *kind, const char *text, char *ret, size_t cap)
-{
-    uint8_t hash[SHA256_DIGEST_LENGTH];
-    SHA256((const uint8_t *)text, strlen(text), hash);
-    snprintf(ret, cap, "%s-%016llx%016llx", kind, (unsigned long long)get_be64(hash),
-             (unsigned long long)get_be64(hash + 8));
-}
-
-/* Of a device's name as it was given, without following links: its number, and names like /dev/dm-3, may be those of
- * another device after a reboot. */
-static void device_key(const char *name, char *ret, size_t cap)
-{
-    char text[2 * 4096] = "";
-    if (name[0] != '/' && !getcwd(text, sizeof text / 2))
-        text[0] = '\0';
-    size_t n = strlen(text);
-    snprintf(text + n, sizeof text - n, "%s%s", name[0] == '/' ? "" : "/", name);
-    hashed_key("device", text, ret, cap);
-}
-
-/* Of an export's address, in the one way to write it; False: it is none. */
-static bool export_key(const char *address, char *ret, size_t cap)
-{
-    struct err ignored = ERR_INIT;
-    struct nbd_uri u;
-    char text[NBD_URI_MAX];
-    if (nbd_uri_parse(&u, address, &ignored) < 0)
-        return false;
-    u.no_extents = false;
-    nbd_uri_text(&u, text);
-    hashed_key("export", text, ret, cap);
-    return true;
-}
-
-/* Of a file, by what a reboot leaves as it is: its inode number and time of birth, which distinguishes it from a later
- * file of that number. The number of its device, and of a subvolume of btrfs, may be another one afterwards; it takes
- * the place of the time where the file system has none. */
-static void file_key(const struct place *to, const struct stat *st, char *ret, size_t cap)
-{
-    struct statx sx = {0};
-    int rc = to->fd >= 0 ? statx(to->fd, "", AT_EMPTY_PATH, STATX_BTIME, &sx)
-                         : statx(AT_FDCWD, to->name, 0, STATX_BTIME, &sx);
-    if (rc == 0 && (sx.stx_mask & STATX_BTIME))
-        snprintf(ret, cap, "file-%jx-%llx-%x", (uintmax_t)st->st_ino, (unsigned long long)sx.stx_btime.tv_sec,
-                 sx.stx_btime.tv_nsec);
-    else
-        snprintf(ret, cap, "file-%jx-of-%jx", (uintmax_t)st->st_ino, (uintmax_t)st->st_dev);
-}
-
 /* A target has one state file, named after the target and not after the object: the next restore to it replaces the
  * file. */
 static void name_state(struct restore *r, const struct object_id *obj, const struct place *to, const struct stat *st)
@@ -414,12 +364,7 @@ static void name_state(struct restore *r, const struct object_id *obj, const str
     if (r->o->ranged)
         snprintf(r->state_head + strlen(r->state_head), sizeof r->state_head - strlen(r->state_head), " from %llu",
                  (unsigned long long)r->from);
-    if (S_ISSOCK(st->st_mode) && export_key(to->name, place, sizeof place))
-        ;
-    else if (S_ISBLK(st->st_mode))
-        device_key(to->name, place, sizeof place);
-    else
-        file_key(to, st, place, sizeof place);
+    place_key(to->name, to->fd, st, place, sizeof place);
     snprintf(r->state_file, sizeof r->state_file, "%s/restore-%s", repo_cache_dir(r->repo), place);
 }
 
