@@ -49,11 +49,16 @@ static void pass(struct throttle *t, uint64_t bytes)
         atomic_fetch_add_explicit(t->passed, bytes, memory_order_relaxed);
 }
 
-static void wait_piece(struct throttle *t, uint64_t bytes)
+uint64_t throttle_reserve(struct throttle *t, uint64_t bytes)
 {
-    const uint64_t at = reserve(t, bytes);
-    for (uint64_t now; !stopped(t) && (now = mono_ns()) < at;) {
-        const uint64_t ns = at - now < LOOK_NS ? at - now : LOOK_NS;
+    pass(t, bytes);
+    return none(t) ? 0 : reserve(t, bytes);
+}
+
+void throttle_until(struct throttle *t, uint64_t reserved)
+{
+    for (uint64_t now; reserved && !stopped(t) && (now = mono_ns()) < reserved;) {
+        const uint64_t ns = reserved - now < LOOK_NS ? reserved - now : LOOK_NS;
         nanosleep(&(struct timespec){.tv_nsec = (long)ns}, NULL);
     }
 }
@@ -68,7 +73,7 @@ void throttle_wait(struct throttle *t, uint64_t bytes)
     uint64_t n;
     do {
         n = bytes < most || stopped(t) ? bytes : most;
-        wait_piece(t, n);
+        throttle_until(t, reserve(t, n));
         pass(t, n);
         bytes -= n;
     } while (bytes);

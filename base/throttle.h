@@ -34,6 +34,11 @@ void throttle_take(struct throttle *t, uint64_t bytes);
  * when `stop` becomes true. */
 void throttle_wait(struct throttle *t, uint64_t bytes);
 
+/* For bytes to which another limit applies as well, before this one: their place in the queue is taken first, and then
+ * waited for, so that they wait for both limits at once and not for one after the other. 0: there is no limit. */
+uint64_t throttle_reserve(struct throttle *t, uint64_t bytes);
+void throttle_until(struct throttle *t, uint64_t reserved);
+
 /* The largest power of two from `least` (itself one) to `most` that is no more than an eighth of a second's worth;
  * `most` of a throttle without a rate. */
 size_t throttle_piece(const struct throttle *t, size_t least, size_t most);

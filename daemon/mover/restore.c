@@ -61,11 +61,18 @@ struct restore {
     _Atomic uint64_t written, equal, fetched, resumed;
 };
 
+/* When the contents of a buffer may be written; 0: that is not known yet. */
+struct due {
+    const uint8_t *buf;
+    uint64_t at;
+};
+
 struct worker {
     struct restore *r;
     struct writer *writer;
-    uint8_t *have; /* differential: COMPARE bytes of present data of the target */
-    uint8_t *odd;  /* buffer of an unusually long content, written immediately */
+    struct due *due; /* of each buffer of the writer */
+    uint8_t *have;   /* differential: COMPARE bytes of present data of the target */
+    uint8_t *odd;    /* buffer of an unusually long content, written immediately */
     size_t odd_cap;
     bool odd_out;
 };
@@ -105,10 +112,13 @@ static int worker_start(void *arg, unsigned number, void **state, struct err *e)
         return err_nomem(e);
     w->r = r;
     int rc = writer_new(&w->writer, r->target, r->buffers, r->max_len, e);
+    if (rc >= 0 && !(w->due = calloc(r->buffers, sizeof *w->due)))
+        rc = err_nomem(e);
     if (rc >= 0 && target_is_compared(r) && !(w->have = malloc(COMPARE)))
         rc = err_nomem(e);
     if (rc < 0) {
         writer_free(w->writer);
+        free(w->due);
         free(w);
         return rc;
     }
@@ -120,9 +130,20 @@ static void worker_end(void *state)
 {
     struct worker *w = state;
     writer_free(w->writer);
+    free(w->due);
     free(w->have);
     free(w->odd);
     free(w);
+}
+
+/* Of the buffer, which has its place in the table once it was used. */
+static uint64_t *due_of(struct worker *w, const uint8_t *buf)
+{
+    unsigned i = 0;
+    while (i + 1 < w->r->buffers && w->due[i].buf && w->due[i].buf != buf)
+        i++;
+    w->due[i].buf = buf;
+    return &w->due[i].at;
 }
 
 static void buffer_return(struct worker *w, uint8_t *buf)
@@ -170,8 +191,16 @@ static void worker_expect(void *state, const struct fetch_item *it)
 static int worker_buffer(void *state, const struct fetch_item *it, uint8_t **ret, struct err *e)
 {
     struct worker *w = state;
-    if (it->len <= w->r->max_len)
-        return writer_buffer(w->writer, it->pos, ret, e);
+    if (it->len <= w->r->max_len) {
+        int rc = writer_buffer(w->writer, it->pos, ret, e);
+        if (rc < 0)
+            return rc;
+        /* What is read now is written in any case: it waits for both limits at once. */
+        uint64_t skip, n;
+        item_clip(w->r, it->pos, it->len, &skip, &n);
+        *due_of(w, *ret) = target_may_hold(w->r, it) ? 0 : throttle_reserve(w->r->writes, n);
+        return rc;
+    }
     /* A longer content was made with other settings than the repository's: its memory is allocated separately, one
      * at a time. */
     if (w->odd_out || it->len > CONTENT_LEN_MAX)
@@ -257,8 +286,12 @@ static int worker_done(void *state, const struct fetch_item *it, uint8_t *buf, s
         rc = write_odd(w, buf, skip, n, it->pos, e);
         buffer_return(w, buf);
     } else {
+        const uint64_t due = *due_of(w, buf);
         item_add(&r->written, n);
-        throttle_wait(r->writes, n);
+        if (due)
+            throttle_until(r->writes, due);
+        else
+            throttle_wait(r->writes, n);
         rc = writer_submit(w->writer, buf, skip, n, it->pos + skip, e);
     }
     item_add(&r->progress->stored, n);

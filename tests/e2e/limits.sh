@@ -12,6 +12,7 @@ lasts() {
     local name=$1 least=$2 s
     shift 2
     s=$("$@" --json 2>"$WORK/err" | result seconds)
+    took=${s:-0}
     if [ "$(bc <<<"${s:-0} >= $least")" = 1 ]; then
         pass "$name"
     else
@@ -34,6 +35,10 @@ check "into what it was" cmp "$WORK/image2" "$WORK/back"
 rm "$WORK/back"
 lasts "restore --read-limit" 2 sf "$R" restore latest "$WORK/back" --as t@h:/b --read-limit 4MiB
 check "into the same" cmp "$WORK/image2" "$WORK/back"
+rm "$WORK/back"
+lasts "restore with both" 2 sf "$R" restore latest "$WORK/back" --as t@h:/b --read-limit 4MiB --write-limit 4MiB
+same "takes what one of them takes, not the sum: contents wait for both at once ($took s)" "$(bc <<<"$took < 4.8")" 1
+check "into the same again" cmp "$WORK/image2" "$WORK/back"
 lasts "verify --read-limit" 2 sf "$WORK/once" verify --read-limit 4MiB
 
 # What is slow is told as it goes, not in leaps of as many chunks as are hashed together.
