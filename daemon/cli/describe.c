@@ -353,6 +353,8 @@ static void describe_backup(const json_t *b)
     print_times(b);
     print_volumes(b);
     print_member("Target", b, "target");
+    if (restore)
+        print_member("Target state", json_array_get(jarr(b, "operations"), 0), "target_state");
     print_member("Restored from", b, "from");
     if (kept)
         print_line("Natives", "%zu kept: snapferry native list", kept);

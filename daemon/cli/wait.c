@@ -66,20 +66,24 @@ static bool printed_by_volume(const json_t *ended)
     return json_array_size(jarr(ended, "operations")) > 1 && !jobj(ended, "error");
 }
 
-/* What a restore that did not complete has left of its target; "" for others. */
-static const char *target_left(const json_t *ended)
+/* What the operation of a restore that did not complete has left of its target; "" for others. */
+static const char *target_left_by(const json_t *op)
 {
     static const struct {
         const char *state, *text;
     } states[] = {{"untouched", "its target is untouched"},
                   {"incomplete", "its target is incomplete: parts of it were overwritten"},
                   {"unknown", "whether its target was replaced is not known"}};
-    const json_t *op =
-        json_array_size(jarr(ended, "operations")) ? json_array_get(jarr(ended, "operations"), 0) : ended;
     for (size_t i = 0; i < sizeof states / sizeof *states; i++)
         if (!strcmp(jstr(op, "target_state"), states[i].state))
             return states[i].text;
     return "";
+}
+
+static const char *target_left(const json_t *ended)
+{
+    const json_t *ops = jarr(ended, "operations");
+    return target_left_by(json_array_size(ops) ? json_array_get(ops, 0) : ended);
 }
 
 int exit_code_of(const struct options *o, const json_t *ended, struct err *e)
@@ -420,6 +424,8 @@ static void print_volume(const struct options *o, const json_t *s, const json_t 
     const json_t *error = jobj(op, "error");
     const char *state = jstr(op, "state"), *why = error ? jstr(error, "message") : jstr(op, "why");
     char line[2600];
+    if (o->verb == VERB_CANCEL && *target_left_by(op)) /* who has restored is told by the error of that command */
+        why = target_left_by(op);
     if (!strcmp(state, "Completed")) {
         const char *target = jstr(s, "target");
         snprintf(line, sizeof line, "%.1200s%s%.1200s", name_of(op), *target ? " to " : "", target);

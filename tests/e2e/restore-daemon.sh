@@ -121,6 +121,15 @@ check "and not --force, which the daemon lacks" eval '! grep -q -- --force <<<"$
 exec 9>&-
 expect "with -r, of a file that is not empty, it is --resume" 17 '--resume continues an interrupted restore' -- \
     sf "$REPO" restore latest "$WORK/xfs/range.img" --as "snapferry@testnode:$WORK/xfs/v.img"
+rm "$CONF/conf.d/50-slow.ini"
+config_class images "$WORK/xfs" 'snapshots-to-retain = 1' 'write-limit = 3MiB'
+check "reload" ask reload --wait --quiet
+R=$(askj restore "$A/$WORK/xfs/v.img" "$DEV" --overwrite --from repository | jq -r .restore)
+until_true 30 eval '[ "$(state "$(op_id "$R")")" = Running ]'
+expect "one that is canceled: who cancels it is told" 0 'Canceled: its target is incomplete' -- ask cancel "$R" --wait
+expect "and who looks at it later" 0 'Target state +incomplete' -- ask describe "$R"
+config_class images "$WORK/xfs" 'snapshots-to-retain = 1'
+check "reload again" ask reload --wait --quiet
 pack=$(find "$REPO" -path "$REPO/p*" -name '*.f' -size +4M | sort | head -n 1)
 dd if=/dev/zero of="${pack:-$WORK/none}" bs=4096 count=100 seek=600 conv=notrunc status=none
 random_file "$WORK/xfs/old.img" $((12 * MIB)) 65
