@@ -565,7 +565,7 @@ int decide_init(struct decide *d, struct err *e)
 {
     d->events_end = &d->events;
     d->taken_end = &d->taken;
-    d->pruning.removed_ns = decide_now(d);
+    d->pruning.since_ns = decide_now(d);
     d->live = calloc(LIVE_BUCKETS, sizeof *d->live);
     if (!d->live)
         return err_nomem(e);
@@ -587,6 +587,7 @@ void decide_free(struct decide *d)
     free_events(d->taken); /* of a turn that was not carried out */
     asides_free(d);
     json_decref(d->pruning.busy);
+    json_decref(d->pruning.removed);
     tallies_forget(d);
     evidence_forget(d);
     strs_clear(&d->again);

@@ -336,8 +336,9 @@ void unit_of_row(struct decide *d, enum row_kind k, const char *id, unit_fn *fn)
 
 /* What is removed from pools: only once it is gone is it worth to measure them. */
 struct pool_pruning {
-    json_t *busy;       /* pool -> until when to wait for a removal */
-    int64_t removed_ns; /* of the last one, or since when this is known */
+    json_t *busy;     /* pool -> until when to wait for a removal */
+    json_t *removed;  /* pool -> when the last one was removed from it */
+    int64_t since_ns; /* since when this is known */
 };
 
 struct decide {

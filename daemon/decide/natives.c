@@ -67,7 +67,10 @@ bool natives_pool_busy(struct decide *d, const char *driver, const struct volume
  * before another one is, of whichever volume (RS-30). True: not this one, as matters stand. */
 static bool pool_unsettled(struct decide *d, const struct native_row *r, int64_t measured_ns)
 {
-    const int64_t removed = d->pruning.removed_ns;
+    char pool[POOL_TEXT];
+    pool_name(r->driver, r->volume, pool);
+    const json_t *last = json_object_get(d->pruning.removed, pool);
+    const int64_t removed = last ? json_integer_value(last) : d->pruning.since_ns;
     return natives_pool_busy(d, r->driver, r->volume) || (removed > measured_ns && removed <= decide_now(d));
 }
 
@@ -85,7 +88,9 @@ static void pool_pruned(struct decide *d, const struct native_row *r)
     char pool[POOL_TEXT];
     pool_name(r->driver, r->volume, pool);
     json_object_del(d->pruning.busy, pool);
-    d->pruning.removed_ns = decide_now(d);
+    if (!d->pruning.removed)
+        d->pruning.removed = json_object();
+    jset_int(d->pruning.removed, pool, decide_now(d));
 }
 
 /* ---- the plan of one volume ---- */
