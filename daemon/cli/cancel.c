@@ -43,8 +43,13 @@ static bool records_outcome(const json_t *row)
     return !strcmp(jstr(row, "kind"), "admin") && !strncmp(jstr(row, "id"), "record-", strlen("record-"));
 }
 
+static bool deletes(const char *id)
+{
+    return !strncmp(id, "delete-", strlen("delete-"));
+}
+
 /* Ids of those that have not ended: of the backup or restore if the operation belongs to one. Those that are left to
- * run go into `left`. */
+ * run go into `left`: also deletions that have begun. */
 static int add_live(const json_t *list, json_t *ids, json_t *left, struct err *e)
 {
     size_t i;
@@ -52,8 +57,11 @@ static int add_live(const json_t *list, json_t *ids, json_t *left, struct err *e
     json_array_foreach(list, i, row)
     {
         const char *id = *jstr(row, "backup") ? jstr(row, "backup") : jstr(row, "id");
-        json_t *to = records_outcome(row) ? left : ids;
-        if (!state_terminal(jstr(row, "state")) && *id && json_object_set_new(to, id, json_true()) < 0)
+        const bool begun = !strcmp(jstr(row, "kind"), "delete") && strcmp(jstr(row, "state"), "Queued") != 0;
+        json_t *to = records_outcome(row) || begun ? left : ids;
+        /* A backup that is deleted has ended; its deletion is in the other lists. */
+        if (!state_terminal(jstr(row, "state")) && strcmp(jstr(row, "state"), "Deleting") != 0 && *id &&
+            json_object_set_new(to, id, json_true()) < 0)
             return err_nomem(e);
     }
     return 0;
@@ -73,8 +81,9 @@ static int live_ids(const struct options *o, json_t *ids, json_t *left, struct e
     return rc < 0 ? rc : add_live(jarr(backups, "backups"), ids, left, e);
 }
 
-/* Those that have ended or been deleted meanwhile are no error. */
-static int cancel_new(const struct options *o, const json_t *ids, json_t *seen, json_t *all, bool *any, struct err *e)
+/* Those that have ended or been deleted meanwhile are no error, nor is a deletion that has begun meanwhile. */
+static int cancel_new(const struct options *o, const json_t *ids, json_t *seen, json_t *all, json_t *left, bool *any,
+                      struct err *e)
 {
     const char *id;
     json_t *v;
@@ -87,6 +96,10 @@ static int cancel_new(const struct options *o, const json_t *ids, json_t *seen, 
             return err_nomem(e);
         *any = true;
         int rc = cancel_one(o, id, all, &one);
+        if (rc < 0 && one.cls == ERR_BUSY && deletes(id)) {
+            json_object_set_new(left, id, json_true());
+            continue;
+        }
         if (rc < 0 && one.cls != ERR_NOT_FOUND) {
             *e = one;
             return rc;
@@ -129,10 +142,11 @@ static void print_left(const json_t *left, size_t canceled)
 {
     const char *id;
     json_t *v;
-    json_object_foreach((json_t *)(uintptr_t)left, id, v)
-        printf("%s is left to run: it records the outcomes of backups in the repository (`snapferry cancel %s` gives "
-               "them up)\n",
-               text_name(id), text_name(id));
+    json_object_foreach((json_t *)(uintptr_t)left, id, v) if (deletes(id))
+        printf("%s is left to run: a deletion that has begun cannot be canceled\n", text_name(id));
+    else printf("%s is left to run: it records the outcomes of backups in the repository (`snapferry cancel %s` gives "
+                "them up)\n",
+                text_name(id), text_name(id));
     if (!canceled && !json_object_size(left))
         puts("No running or waiting operations.");
 }
@@ -148,7 +162,7 @@ static int cancel_all(const struct options *o, struct err *e)
         json_object_clear(left);
         rc = ids ? live_ids(o, ids, left, e) : err_nomem(e);
         if (rc >= 0)
-            rc = cancel_new(o, ids, seen, all, &any, e);
+            rc = cancel_new(o, ids, seen, all, left, &any, e);
         if (rc >= 0 && any && o->wait)
             rc = wait_all(o, all, e);
     }
@@ -169,11 +183,22 @@ int ask_cancel(const struct options *o, struct err *e)
         return cancel_all(o, e);
     CLEANUP_JSON json_t *all = json_array();
     int rc = all ? 0 : err_nomem(e);
-    for (int i = 0; i < o->n_args && rc >= 0; i++) {
-        rc = cancel_one(o, o->args[i], all, e);
-        const json_t *answer = json_array_get(all, (size_t)i);
-        if (rc >= 0 && o->wait && !jbool(answer, "already"))
-            rc = wait_canceled(o, *jstr(answer, "id") ? jstr(answer, "id") : o->args[i], e);
+    for (int i = 0; i < o->n_args && all; i++) {
+        struct err one = ERR_INIT;
+        int got = cancel_one(o, o->args[i], all, &one);
+        const json_t *answer = got < 0 ? NULL : json_array_get(all, json_array_size(all) - 1);
+        if (answer && o->wait && !jbool(answer, "already"))
+            got = wait_canceled(o, *jstr(answer, "id") ? jstr(answer, "id") : o->args[i], &one);
+        if (got >= 0)
+            continue;
+        /* The others are canceled all the same. */
+        if (rc >= 0)
+            *e = one;
+        else
+            log_warning("%s", one.msg);
+        rc = got;
+        if (one.cls == ERR_NO_DAEMON || one.cls == ERR_INTERRUPTED)
+            break;
     }
     if (rc >= 0 && o->json && !(o->wait && o->n_args == 1)) {
         CLEANUP_JSON json_t *result = json_pack("{s:O}", "canceled", all);

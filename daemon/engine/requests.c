@@ -240,6 +240,17 @@ static json_t *cancel_answer(const char *id, bool already, const char *state)
     return json_pack("{s:s,s:b,s:s}", "id", id, "already", already, "state", state);
 }
 
+/* What it has removed cannot be brought back, and what is left of the backup is no backup. */
+static int refuse_cancel(const struct operation *op, struct err *e)
+{
+    err_set(e, ERR_BUSY, 0, "%s has begun to delete backup %s and cannot be canceled: what it has removed is gone",
+            op->id, op->deletes);
+    return err_hint(e,
+                    "it is tried again until all of it is deleted (`snapferry wait %.100s`); `snapferry delete --force "
+                    "%.200s` does without what cannot be reached",
+                    op->id, op->deletes);
+}
+
 static int write_cancel(struct decide *d, void *arg, struct err *e)
 {
     struct ask *a = arg;
@@ -257,6 +268,8 @@ static int write_cancel(struct decide *d, void *arg, struct err *e)
         return backup_save(d->records, &b, e);
     }
     if (operation_read(d, id, &op) == 0) {
+        if (op.kind == KIND_DELETE && op.begun && !op_state_terminal(op.state))
+            return refuse_cancel(&op, e);
         json_take(&a->answer, cancel_answer(id, op_state_terminal(op.state) || op.state == OP_CLEANING_UP,
                                             op_state_name(op.state)));
         operation_ask_cancel(d, &op, "canceled by request");

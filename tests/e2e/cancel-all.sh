@@ -78,7 +78,28 @@ same "so does --json" "$(askj cancel --all | jq -r '.left | join(" ")')" "$recor
 check "which has not ended" owed
 mv "$WORK/away" "$WORK/repo"
 same "when the repository is back it is recorded" "$(wait_state "$record" Completed 120)" Completed
-clean "nothing is left" 10 "$WORK/xfs"
+
+# A deletion that has begun cannot be canceled: who names it is told, who means all is not held up by it.
+D=$(result id <<<"$(ask backup "$WORK/xfs/c.img" --wait --json)")
+E=$(result id <<<"$(ask backup "$WORK/xfs/c.img" --wait --json)")
+check "nothing else runs" until_true 30 settled
+mv "$WORK/repo" "$WORK/away"
+G=$(askj delete "$D" --yes | jq -r .operation)
+check "a deletion has begun, and its repository is away" until_true 30 eval '[ "$(state "$G")" = Running ]'
+expect "it cannot be canceled" 14 "has begun to delete backup $D and cannot be canceled" -- ask cancel "$G"
+expect "with what can be done" 14 'wait delete-.*delete --force' -- ask cancel "$G"
+F=$(submit "$WORK/xfs/b.img")
+expect "another one that is named beside it is canceled" 14 "^$F is being canceled" -- ask cancel "$G" "$F"
+timeout 60 "$SNAPFERRY" cancel --all --wait --runtime-dir "$RUN" --state-dir "$STATE" --config-dir "$CONF" >"$WORK/out"
+same "cancel --all --wait ends all the same" $? 0
+check "and names it" grep -q "^$G is left to run: a deletion that has begun cannot be canceled" "$WORK/out"
+same "that backup has not 'already ended'" "$(grep -c "^$D" "$WORK/out")" 0
+same "--json as well" "$(askj cancel --all | jq --arg g "$G" '.left | index($g) != null')" true
+mv "$WORK/away" "$WORK/repo"
+check "when the repository is back --force does not wait for the next attempt" \
+    ask delete "$D" --yes --force --wait --quiet
+same "it is done" "$(wait_state "$G" Completed 60)" Completed
+clean "nothing is left" 30 "$WORK/xfs"
 stops "the daemon stops"
 explain_failure
 finish
