@@ -378,13 +378,13 @@ static int fail_final(const struct s3_call *q, const char *what, struct err *e)
     const struct s3_store *s = q->s;
     const char *text = q->error.message[0] ? q->error.message : q->error.code;
     if (q->x.status == 507 || code_is(q, of_room)) {
-        err_set(e, ERR_NO_SPACE, ENOSPC, "cannot %s in %s: %s", what, s->base.location, text);
+        err_set(e, ERR_NO_SPACE, ENOSPC, "cannot %s: %s", what, text);
         return err_hint(e,
                         "raise the quota of the bucket or the owner, or give the service room; maintenance frees what "
                         "no snapshot needs");
     }
     if (q->x.status == 403) {
-        err_set(e, ERR_PERMISSION, 0, "cannot %s: %s denies it (%s)", what, s->base.location,
+        err_set(e, ERR_PERMISSION, 0, "cannot %s: %s denies it (%s)", what, s->host,
                 q->error.code[0] ? q->error.code : "status 403");
         return err_hint(e, "the key needs the rights to list the bucket and to get, put and delete its objects");
     }
@@ -393,6 +393,10 @@ static int fail_final(const struct s3_call *q, const char *what, struct err *e)
               what, s->host, q->x.status, *text ? ": " : "", text);
     if (q->x.status == 501)
         return err_hint(e, "the server does not implement a request that is needed");
+    if (judge_status(q) == AGAIN)
+        err_hint(
+            e,
+            "the server is overloaded or out of order: look at its state and its log; the operation can be repeated");
     return e && e->sys ? -e->sys : -EIO;
 }
 

@@ -305,6 +305,12 @@ static void what_passes_is_repeated(void **state)
     OK(blobs_put(b, "p1", "0123456789", 10, &e));
 }
 
+static void said_once(const char *message, const char *what)
+{
+    const char *at = strstr(message, what);
+    assert_true(at && !strstr(at + 1, what));
+}
+
 static void but_not_without_end(void **state)
 {
     (void)state;
@@ -312,10 +318,15 @@ static void but_not_without_end(void **state)
     ask("_requests");
     FAILS(blobs_put(b, "p1", "x", 1, &e), ERR_GENERIC, "status 503: of SlowDown");
     assert_int_equal(ask("_requests"), 4);
+    assert_non_null(strstr(e.hint, "overloaded"));
     /* What does not pass is asked once. */
     ask("_fault/denied/1000");
     FAILS(blobs_put(b, "p1", "x", 1, &e), ERR_PERMISSION, "denies it (AccessDenied)");
     assert_int_equal(ask("_requests"), 1);
+    said_once(e.msg, "http://");
+    ask("_fault/quota/1000");
+    FAILS(blobs_put(b, "p1", "x", 1, &e), ERR_NO_SPACE, "of QuotaExceeded");
+    said_once(e.msg, "http://");
 }
 
 static void a_stalled_server_is_given_up(void **state)
