@@ -77,8 +77,14 @@ config_add() { printf '%s\n' "$2" >"$CONF/conf.d/$1.ini"; }
 # ---- the daemon ----
 
 ask() { "$SNAPFERRY" "$@" --runtime-dir "$RUN" --state-dir "$STATE" --config-dir "$CONF"; }
-# askj ARGS...: the result object alone.
-askj() { ask "$@" --json 2>>"$WORK/ask.err" | tail -n 1; }
+# askj ARGS...: the result object alone. A problem of status that does not say what to do fails the test (finish).
+askj() {
+    local out
+    out=$(ask "$@" --json 2>>"$WORK/ask.err" | tail -n 1)
+    [ "$1" != status ] || jq -r '.problems[]? | select((.hint // "") == "") | .text' <<<"$out" \
+        >>"$WORK/no-hint" 2>/dev/null
+    printf '%s\n' "$out"
+}
 
 # daemon_start [VAR=VALUE...]: starts it and waits until it answers. Fails if it ends instead.
 daemon_start() {

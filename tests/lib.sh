@@ -134,6 +134,7 @@ loop_device() {
 }
 
 finish() {
+    [ ! -s "$WORK/no-hint" ] || fail "each problem of status says what to do" "$(sort -u "$WORK/no-hint")"
     echo "1..$tests"
     [ $failures -eq 0 ]
     exit $?

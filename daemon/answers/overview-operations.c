@@ -101,7 +101,9 @@ static void list(struct overview_ops *x, struct overview_op *o, const struct ope
     o->kind = now->kind;
     o->state = now->state;
     o->waits = operation_waits(now);
-    o->is_troubled = now->records.n ? now->tried : now->cleanup_error[0] || now->state == OP_RETRYING;
+    o->is_troubled = now->records.n ? now->tried
+                                    : now->cleanup_error[0] || now->state == OP_RETRYING ||
+                                          (now->kind == KIND_DELETE && now->error.code);
     ranked_add(list_of(x, o), &o->listed);
     if (o->is_troubled)
         ranked_add(&x->troubled, &o->troubled);

@@ -72,9 +72,12 @@ static void add_job_problems(struct records *r, const struct jobs_now *jobs, jso
                                       "what is there",
                         "job \"%s\" has left out %zu of what it names: %s", j->name, missing,
                         skipped_at(j->missing, 0).reason);
+        char hint[300];
+        snprintf(hint, sizeof hint, "`snapferry backup --job %.200s --wait` starts it, and shows what happens",
+                 j->name);
         if (j->failed)
-            add_problem(list, "error", j->failed->hint, "job \"%s\" could not be started: %s", j->name,
-                        j->failed->message);
+            add_problem(list, "error", j->failed->hint[0] ? j->failed->hint : hint,
+                        "job \"%s\" could not be started: %s", j->name, j->failed->message);
     }
 }
 

@@ -41,11 +41,25 @@ static void add_trouble(const struct operation *op, json_t *problems)
                     op->records.n == 1 ? "" : "s", op->policy->repository, why_not_recorded(op));
         return;
     }
+    if (op->kind == KIND_DELETE) {
+        char hint[700];
+        snprintf(hint, sizeof hint,
+                 "%.400s%sit is tried again each minute; `snapferry delete --force %.200s` does without "
+                 "what cannot be reached",
+                 op->error.hint, op->error.hint[0] ? "; " : "", op->deletes);
+        add_problem(problems, "warning", hint, "backup %s cannot be deleted: %s", op->deletes, op->error.message);
+        return;
+    }
     if (op->cleanup_error[0])
         add_problem(problems, "warning", "it is tried again; what is left is removed as soon as the storage allows",
                     "%s: what its backup made cannot be released: %s", name_of(op), op->cleanup_error);
-    if (op->state == OP_RETRYING)
-        add_problem(problems, "warning", op->error.hint, "%s is tried again: %s", name_of(op), op->error.message);
+    if (op->state == OP_RETRYING) {
+        char hint[700];
+        snprintf(hint, sizeof hint, "`snapferry logs %.300s` has what led to it; `snapferry cancel %.300s` gives it up",
+                 op->id, op->id);
+        add_problem(problems, "warning", op->error.hint[0] ? op->error.hint : hint, "%s is tried again%s%s",
+                    name_of(op), op->error.message[0] ? ": " : "", op->error.message);
+    }
 }
 
 static void add_wait(const struct answer_facts *f, const struct operation *op, json_t *problems)
@@ -89,6 +103,21 @@ static void add_operation_problems(const struct answer_facts *f, json_t *problem
 
 /* ---- volumes ---- */
 
+/* What may be wrong with the storage of a class that has disappeared as a whole. */
+static const char *storage_question(const char *driver)
+{
+    static const struct {
+        const char *driver, *question;
+    } all[] = {{"reflink", "is its file system mounted"},  {"lvm", "is its volume group active"},
+               {"lvm-thin", "is its volume group active"}, {"zfs", "is its pool imported"},
+               {"nbd", "is its server running"},           {"qemu", "is its machine running"},
+               {"rbd", "can its cluster be reached"}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (!strcmp(all[i].driver, driver))
+            return all[i].question;
+    return "is its storage connected";
+}
+
 /* One volume that is removed is no problem. A class without any of its volumes rather is a file system that is not
  * mounted. */
 static void add_empty_classes(const struct answer_facts *f, json_t *problems)
@@ -96,12 +125,13 @@ static void add_empty_classes(const struct answer_facts *f, json_t *problems)
     const struct cfg_class *k;
     unsigned there, gone;
     for (unsigned i = 0; f->cfg && (k = cfg_class_at(f->cfg, i)); i++) {
+        char hint[200];
         overview_class(f->overview, i, &there, &gone);
+        snprintf(hint, sizeof hint, "%s? If they were removed: `snapferry forget VOLUME` for each",
+                 storage_question(k->driver));
         if (gone && !there && cfg_class_here(f->cfg, k))
-            add_problem(problems, "warning",
-                        "is its file system mounted? If they were removed: `snapferry forget VOLUME` for each",
-                        "storage class \"%s\": none of its %u volume%s is there any more", k->name, gone,
-                        gone == 1 ? "" : "s");
+            add_problem(problems, "warning", hint, "storage class \"%s\": none of its %u volume%s is there any more",
+                        k->name, gone, gone == 1 ? "" : "s");
     }
 }
 
@@ -134,8 +164,11 @@ static void add_last_failures(const struct answer_facts *f, json_t *problems)
     volume_lines_init(&x, f);
     for (size_t i = 0; json_array_size(problems) < PROBLEMS_MAX && (id = overview_failing_at(f->overview, i)); i++) {
         const struct volume_line *l = line_of(f, &x, id);
+        char hint[1400];
+        snprintf(hint, sizeof hint, "`snapferry backup %.1300s --wait` tries it again, and shows what happens",
+                 l ? l->name : "");
         if (l && l->state == VOLUME_PROTECTED)
-            add_problem(problems, "error", l->hint, "the last backup of %s failed%s%s", l->name,
+            add_problem(problems, "error", l->hint[0] ? l->hint : hint, "the last backup of %s failed%s%s", l->name,
                         l->failure[0] ? ": " : "", l->failure);
     }
     volume_lines_clear(&x);

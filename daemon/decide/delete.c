@@ -173,6 +173,24 @@ static void wait_for(struct decide *d, struct operation *op, const char *why)
     operation_write(d, op);
 }
 
+/* Something could not be deleted and is tried again: a problem of status until all of it is (status.c). */
+static void retry_in(struct decide *d, struct operation *op, const struct op_error *error, int64_t seconds)
+{
+    op_error_copy(&op->error, error);
+    if (strcmp(op->waiting, error->message)) {
+        str_set(&op->waiting, error->message);
+        plan_log(d, LOG_LVL_WARNING, "%s: %s", operation_label(op), error->message);
+    }
+    op->wake_ns = decide_now(d) + seconds * NS_PER_S;
+}
+static void retry_error(struct decide *d, struct operation *op, const struct err *e, int64_t seconds)
+{
+    struct op_error error = OP_ERROR_INIT;
+    if (op_error_set(&error, "delete", e, decide_now(d), op->attempt) == 0)
+        retry_in(d, op, &error, seconds);
+    op_error_clear(&error);
+}
+
 /* What is not ours to remove is forgotten with --force; false: it stays, or there is none. */
 static bool forget_foreign(struct decide *d, const struct operation *op, const struct step_item *item)
 {
@@ -188,28 +206,26 @@ static bool forget_foreign(struct decide *d, const struct operation *op, const s
 static void natives_done(struct decide *d, struct operation *op, const struct work_result *s)
 {
     const struct step_item *item = s->answer.items.v;
-    const char *why = s->err.cls ? s->err.msg : "";
+    const struct op_error *why = NULL;
     if (!s->err.cls)
         natives_removed(d, &s->answer);
     for (unsigned i = 0; !s->err.cls && i < s->answer.items.n; i++)
-        if (item[i].error.code && !forget_foreign(d, op, &item[i]) && !why[0])
-            why = item[i].error.message;
-    if (why[0]) {
-        str_set(&op->waiting, why);
-        op->wake_ns = decide_now(d) + (s->err.cls ? 5 : 30) * NS_PER_S;
-    }
+        if (item[i].error.code && !forget_foreign(d, op, &item[i]) && !why)
+            why = &item[i].error;
+    if (s->err.cls)
+        retry_error(d, op, &s->err, 5);
+    else if (why)
+        retry_in(d, op, why, 30);
     operation_write(d, op);
     plan_crash_point(d, "engine-delete-natives");
 }
 
 static void plugin_done(struct decide *d, struct operation *op, const struct work_result *s)
 {
-    if (s->err.cls) {
-        str_set(&op->waiting, s->err.msg);
-        op->wake_ns = decide_now(d) + 60 * NS_PER_S;
-    } else {
+    if (s->err.cls)
+        retry_error(d, op, &s->err, 60);
+    else
         op->plugins_done = op->plugins_done + 1;
-    }
     operation_write(d, op);
 }
 
@@ -242,6 +258,8 @@ static void delete_ended(struct decide *d, struct operation *op, enum outcome ou
     op->completed_ns = decide_now(d);
     op->wake_ns = 0;
     str_clear(&op->waiting);
+    if (outcome != OUTCOME_FAILED)
+        op_error_clear(&op->error);
     count_operation_ended(d, op, outcome);
     operation_become(d, op, op_state_of(outcome));
     plan_live_drop(d, op->id);
@@ -342,7 +360,10 @@ static bool delete_snapshots(struct decide *d, struct operation *op, const struc
                 return false;
             }
             done = false;
-            wait_for(d, op, answered ? admin.error.message : "the request to the repository was canceled, retrying");
+            if (answered)
+                retry_in(d, op, &admin.error, 60);
+            else
+                wait_for(d, op, "the request to the repository was canceled, retrying");
             op->wake_ns = decide_now(d) + 60 * NS_PER_S;
             json_object_del(asked, repo); /* asked again then */
             operation_write(d, op);

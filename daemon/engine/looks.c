@@ -168,7 +168,7 @@ static void pass_over(json_t *list, const json_t *before, const char *text, cons
         return;
     if (!json_object_get(before, text))
         log_warning("%s", text);
-    json_object_set_new(list, text, json_string(hint));
+    json_object_set_new(list, text, json_string(hint[0] ? hint : "it is not backed up"));
 }
 
 /* Volumes of a class that are not listed, and whose file system was not seen either. */

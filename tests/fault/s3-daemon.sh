@@ -103,6 +103,22 @@ check "an endpoint that does not answer shows in status" until_true 90 down_beca
 place endpoint "http://127.0.0.1:$port"
 check "and is available with the right one" until_true 90 is_up
 
+# A key that may only read: what cannot be deleted is a problem, for as long as that is so.
+D=$(askj backups | jq -r '[.backups[] | select(.kind == "backup" and .state == "Completed")][-1].id')
+faulty _set/readonly/1
+G=$(askj delete "$D" --yes | jq -r .operation)
+undeleted() {
+    [[ $(askj status | jq -r '.problems[] | .text + .hint') =~ "backup $D cannot be deleted: cannot write blob ".*"key \
+needs the rights".*"tried again" ]]
+}
+check "a deletion that is denied is a problem of status" until_true 60 undeleted
+same "and not given up" "$(state "$G")" Running
+faulty _set/readonly/0
+check "it is tried again" ask delete "$D" --yes --force --wait --quiet
+same "and done" "$(state "$G")" Completed
+same "without an error" "$(doc "$G" | jq -r '.error.message // ""')" ""
+check "the problem is none any more" until_true 20 eval '! undeleted'
+
 # The server hangs: a cancel ends the wait.
 new_data 8
 moving

@@ -13,7 +13,8 @@ GET /_fault/KIND/N[/M]  M requests are answered, then N fail that way (see Handl
 GET /_set/NAME/VALUE  skew: seconds of the clock; lag: 1: lists do not know what is put or deleted from now on;
                       full: puts are refused where they would make more bytes than that of all objects; 0: never;
                       slow: milliseconds by which the answer to a put of a pack is late; late: to a get of an index blob;
-                      page: keys of a page; key: the only access key that is known
+                      page: keys of a page; key: the only access key that is known; readonly: 1: whoever asks may read
+                      and list alone
 GET /_hide/TEXT       lists leave out the keys that contain TEXT; without TEXT: none
 GET /_lock            the object lock that the last put asked for: a number of seconds from now, and the mode
 GET /_extended        how many objects had their lock extended since the last question; /_until: the last one, as /_lock
@@ -187,7 +188,7 @@ class Tree:
 objects = Tree(sys.argv[2]) if len(sys.argv) > 2 else Memory()
 state = {"fault": "", "left": 0, "after": 0, "skew": 0, "lag": 0, "full": 0, "page": 1000, "key": "", "requests": 0,
          "slow": 0, "puts": 0, "most": 0, "late": 0, "gets": 0, "most_gets": 0,
-         "locked": ("", ""), "last": ("", ""), "hidden": "", "packs": 0, "extended": set(), "refused": ""}
+         "readonly": 0, "locked": ("", ""), "last": ("", ""), "hidden": "", "packs": 0, "extended": set(), "refused": ""}
 
 
 def stamp(t, iso):
@@ -327,6 +328,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             if state["full"] and self.command == "PUT" and url.query != "retention=" and \
                     sum(size for size, _ in objects.index("").values()) + len(body) > state["full"]:
                 kind = "quota"
+            if state["readonly"] and self.command in ("PUT", "DELETE", "POST"):
+                kind = "denied"
         if self.fault(kind):
             return None
         date = time.strptime(self.headers.get("x-amz-date", "19700101T000000Z"), "%Y%m%dT%H%M%SZ")

@@ -205,6 +205,22 @@ static void what_protection_is_based_on(void **state)
     close_it(&x);
 }
 
+/* What to look for depends on the kind of storage. */
+static void a_class_that_has_gone_as_a_whole(void **state)
+{
+    struct fixture x;
+    (void)state;
+    open_with(&x, "[storage-class \"nbd\"]\ndriver = nbd\nmatch = nbd+unix:///*?socket=/s\npoint-in-time = yes\n");
+    json_t *doc = json_pack("{s:{s:s},s:s}", "volume", "name", "nbd+unix:///a?socket=/s", "class", "nbd");
+    assert_int_equal(row_add_doc(x.records, ROW_VOLUME, "id-n", "", "id-n", "gone", doc, NULL), 0);
+    add_volume(&x, "id-g", "/srv/g.img", "gone", NOW - DAY);
+    CLEANUP_JSON json_t *answer = answer_status(&x.facts);
+    CLEANUP_FREE char *text = json_dumps(jarr(answer, "problems"), JSON_COMPACT);
+    assert_non_null(strstr(text, "\"is its server running? If they were removed"));
+    assert_non_null(strstr(text, "\"is its file system mounted? If they were removed"));
+    close_it(&x);
+}
+
 /* The list of the storage counts at once, before it is recorded: what its class no longer has is gone, what it has
  * again is there. */
 static void volumes_that_have_gone_or_come(void **state)
@@ -960,6 +976,7 @@ int main(void)
         cmocka_unit_test(volumes_are_judged_offline),
         cmocka_unit_test(what_protection_is_based_on),
         cmocka_unit_test(volumes_that_were_looked_at),
+        cmocka_unit_test(a_class_that_has_gone_as_a_whole),
         cmocka_unit_test(volumes_that_have_gone_or_come),
         cmocka_unit_test(facts_of_the_daemon),
         cmocka_unit_test(pages_of_ended_rows),

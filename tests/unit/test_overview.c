@@ -271,6 +271,10 @@ static char *status_text(struct fixture *x, const struct overview *o)
     f.overview = o;
     CLEANUP_JSON json_t *status = answer_status(&f);
     assert_non_null(status);
+    const json_t *p;
+    size_t i;
+    json_array_foreach(jarr(status, "problems"), i, p) if (!jstr(p, "hint")[0])
+        fail_msg("it is not said what to do: %s", jstr(p, "text"));
     return json_dumps(status, JSON_COMPACT | JSON_SORT_KEYS);
 }
 
