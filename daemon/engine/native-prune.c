@@ -10,6 +10,8 @@
 #include <string.h>
 
 #define ROUNDS_MAX 100 /* of a pool that stays full whatever is removed */
+#define AGAIN_MS 500   /* while somebody else removes one from the same pool, */
+#define AGAIN_MAX 180  /* and so often: longer than that counts as under way */
 
 struct prune {
     struct engine *engine;
@@ -29,8 +31,9 @@ struct prune {
     int64_t looked_ns;   /* boot_ns(): when the pools were looked at */
     int64_t measured_ns; /* likewise, by the wall clock */
     unsigned pending;
-    bool full; /* one goes since its pool is full: what that has freed is measured, and then another one may be due */
-    unsigned rounds, removed;
+    bool full;  /* one goes since its pool is full: what that has freed is measured, and then another one may be due */
+    bool again; /* none goes before the pool is measured again: the sweep, or a backup, removes one from it */
+    unsigned rounds, removed, waits;
 };
 
 static double ratio_of(const struct prune *p, const char *volume_id)
@@ -106,6 +109,7 @@ static int plan_volume(struct prune *p, const char *alias, struct err *e)
     if (rc < 0)
         return rc;
     p->full |= v.over_high_water && json_array_size(items);
+    p->again |= v.measure_again;
     json_array_extend(p->items, items);
     if (json_object_size(check)) {
         json_t *asked = json_object_get(p->check, policy->repository);
@@ -183,7 +187,7 @@ static void done_written(const struct err *e, void *arg)
     const struct step_item *item = answer.items.v;
     for (unsigned i = 0; i < answer.items.n; i++)
         p->removed += item[i].error.code == ERR_NONE;
-    if (e->cls || !p->full || p->removed == before || ++p->rounds == ROUNDS_MAX) {
+    if (e->cls || (!p->full && !p->again) || p->removed == before || ++p->rounds == ROUNDS_MAX) {
         prune_finish(p, NULL);
         return;
     }
@@ -242,7 +246,7 @@ static int write_plan(struct decide *d, void *arg, struct err *e)
     json_array_clear(p->checks);
     json_object_clear(p->check);
     json_array_clear(p->items);
-    p->full = false;
+    p->full = p->again = false;
     json_array_foreach(p->checked, i, v)
     {
         CLEANUP(operation_clear) struct operation op;
@@ -260,7 +264,11 @@ static void prune_remove(struct prune *p)
 {
     struct err e = ERR_INIT;
     CLEANUP_JSON json_t *in = json_pack("{s:O}", "items", p->items);
-    if (json_array_size(p->items) == 0)
+    const bool none = json_array_size(p->items) == 0;
+    /* Whoever asked is told of what is done when nothing more is due; a sweep comes again by itself. */
+    if (none && p->again && p->reply && p->waits++ < AGAIN_MAX)
+        prune_begin(p);
+    else if (none)
         prune_finish(p, NULL);
     else if (step_start(p->engine->steps, "native prune", step_remove, in, 600, prune_done, p, NULL, &e) < 0)
         prune_finish(p, &e);
@@ -314,6 +322,9 @@ static void pools_seen(struct step_result *s, void *arg)
 static void prune_begin(struct prune *p)
 {
     CLEANUP_JSON json_t *in = json_pack("{s:o}", "items", pools_to_ask(p->engine));
+    json_t *first = json_array_get(json_object_get(in, "items"), 0);
+    if (p->again && first)
+        jset_int(first, "pause_ms", AGAIN_MS);
     p->asked = false;
     p->looked_ns = boot_ns();
     p->measured_ns = now_ns();
