@@ -107,6 +107,7 @@ struct volume_line {
     int64_t next_ns;      /* of a job that has it; 0: none */
     char *name, *why;     /* why: it is in that state */
     char *failure, *hint; /* of its last backup; "": it did not fail */
+    bool unscheduled;     /* protected by what a job has backed up, and none does any more */
 };
 struct volume_lines {
     const struct answer_facts *facts;

@@ -302,7 +302,7 @@ static void look_at_row(struct overview *s, struct place *p, const struct volume
     p->recorded = true;
     p->good_ns = v->last_success_ns;
     p->state = volume_judge(v->state == VOL_GONE, p->excluded != NULL, p->good_ns, p->interval_s, now_ns);
-    *failed = verdict == OUTCOME_FAILED || verdict == OUTCOME_PARTIALLY_FAILED;
+    *failed = verdict == OUTCOME_FAILED || verdict == OUTCOME_PARTIALLY_FAILED || volume_unscheduled(v, p->n_jobs > 0);
     /* volume_judge() judges it otherwise from the first ns after. */
     const int64_t most = p->interval_s * 5 / 2 * NS_PER_S;
     if (p->state == VOLUME_PROTECTED && p->interval_s > 0)

@@ -39,7 +39,7 @@ unsigned overview_volumes(const struct overview *s, enum volume_state state);
 const char *overview_volume_at(const struct overview *s, size_t place);
 /* The first one whose id comes after `id`; "": the first of all. */
 const char *overview_volume_after(const struct overview *s, const char *id);
-/* As overview_volume_at(), of the protected ones whose last backup failed. */
+/* As overview_volume_at(), of the protected ones whose last backup failed, or that no job backs up any more. */
 const char *overview_failing_at(const struct overview *s, size_t place);
 /* ... of those whose list of changes was found to be wrong. */
 const char *overview_distrusted_at(const struct overview *s, size_t place);

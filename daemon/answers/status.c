@@ -156,7 +156,7 @@ static void add_distrusted(const struct answer_facts *f, json_t *problems)
     }
 }
 
-/* Its backups run, and the last one failed: it is protected for a while yet. */
+/* Its backups run, and the last one failed: it is protected for a while yet. Or none runs any more. */
 static void add_last_failures(const struct answer_facts *f, json_t *problems)
 {
     struct volume_lines x;
@@ -165,9 +165,15 @@ static void add_last_failures(const struct answer_facts *f, json_t *problems)
     for (size_t i = 0; json_array_size(problems) < PROBLEMS_MAX && (id = overview_failing_at(f->overview, i)); i++) {
         const struct volume_line *l = line_of(f, &x, id);
         char hint[1400];
-        snprintf(hint, sizeof hint, "`snapferry backup %.1300s --wait` tries it again, and shows what happens",
+        snprintf(hint, sizeof hint,
+                 l && l->unscheduled ? "add it to a [job], or exclude it; a backup by hand counts as well: `snapferry "
+                                       "backup %.1200s`"
+                                     : "`snapferry backup %.1300s --wait` tries it again, and shows what happens",
                  l ? l->name : "");
-        if (l && l->state == VOLUME_PROTECTED)
+        if (l && l->unscheduled)
+            add_problem(problems, "warning", hint,
+                        "no job backs up %s any more: its last good backup is of the time when one did", l->name);
+        else if (l && l->state == VOLUME_PROTECTED)
             add_problem(problems, "error", l->hint[0] ? l->hint : hint, "the last backup of %s failed%s%s", l->name,
                         l->failure[0] ? ": " : "", l->failure);
     }

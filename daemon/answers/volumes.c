@@ -132,6 +132,11 @@ static struct volume_line make_line(const struct volume_lines *x, const struct v
     const bool has_job = !f->jobs.v || json_array_size(jobs.names) > 0;
     volume_why(l.state, v, excluded, has_job, f->now_ns, why, sizeof why);
     native_row_each(f->records, &its, sum_native, &natives, NULL);
+    l.unscheduled = l.state == VOLUME_PROTECTED && volume_unscheduled(v, has_job);
+    if (l.unscheduled) {
+        const size_t n = strlen(why);
+        snprintf(why + n, sizeof why - n, "%sthough no job backs it up any more", n ? ", " : "");
+    }
     if (l.state == VOLUME_UNPROTECTED)
         put_unknown(f, v, klass, natives.adopted, has_job, why, sizeof why);
     jset_str(l.doc, "name", name);

@@ -52,6 +52,11 @@ enum volume_state volume_judge(bool gone, bool excluded, int64_t good_ns, int64_
     return good_ns > 0 && !old ? VOLUME_PROTECTED : VOLUME_UNPROTECTED;
 }
 
+bool volume_unscheduled(const struct volume_row *v, bool has_job)
+{
+    return !has_job && v && v->unscheduled_ns > 0 && v->last_success_ns > 0 && v->last_success_ns < v->unscheduled_ns;
+}
+
 /* Protected is what another process than the mover has found in the repository. The rest is said to be something else.
  */
 static const char *evidence_text(const char *evidence, char *out, size_t cap)

@@ -46,6 +46,9 @@ static inline int64_t job_interval(const struct job_view *j, int64_t interval_s)
 }
 /* good_ns: when its last good backup ended, 0: there is none. interval_s: volume_interval(). */
 enum volume_state volume_judge(bool gone, bool excluded, int64_t good_ns, int64_t interval_s, int64_t now);
+/* Whether no job names one any more that a job with a schedule backed up, and nobody has since. Without an interval it
+ * stays protected for ever, and nothing else would say so. */
+bool volume_unscheduled(const struct volume_row *v, bool has_job);
 /* The same as a sentence, for a person; "" for one that is protected by a backup in a repository. `v` NULL: nothing is
  * recorded of it. */
 void volume_why(enum volume_state s, const struct volume_row *v, const char *excluded, bool has_job, int64_t now_ns,

@@ -24,6 +24,7 @@ static int write_expected(struct engine *g, const json_t *ids, struct err *e)
         volume_row_init(&v);
         if (rc < 0 || volume_row_read(&g->d, json_string_value(id), &v) < 0)
             continue;
+        v.unscheduled_ns = v.expected_ns ? decide_now(&g->d) : 0;
         v.expected_ns = v.expected_ns ? 0 : decide_now(&g->d);
         rc = volume_row_save(g->records, &v, e);
     }

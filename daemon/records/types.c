@@ -586,6 +586,7 @@ static const struct field_desc volume_row_table[] = {
     FIELD(klass, "class", FIELD_STR),
     TIME(gone_ns),
     TIME(expected_ns, .about = "since when a job with a schedule names it"),
+    TIME(unscheduled_ns, .about = "since when none does any more"),
     TIME(appeared_ns, .about = "when it came to a storage class whose others had been listed before"),
     ENUM(last_status, outcome),
     ENUM(last_verdict, outcome, .about = "neither canceled nor skipped"),

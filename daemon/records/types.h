@@ -722,7 +722,9 @@ struct volume_row {
     const struct volume_desc *volume;
     char *klass; /* name */
     int64_t gone_ns, expected_ns;
-    int64_t appeared_ns; /* when it came to a class whose others had been listed before; 0: that is not known */
+    int64_t unscheduled_ns; /* since when no job with a schedule names it, which one did before; 0: one does, or never
+                               did */
+    int64_t appeared_ns;    /* when it came to a class whose others had been listed before; 0: that is not known */
     enum outcome last_status, last_verdict;
     char *last_backup;
     int64_t last_end_ns, last_success_ns, last_snapshot_ns;

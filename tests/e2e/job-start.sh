@@ -81,6 +81,25 @@ on-calendar = $(later)"
 ask reload --wait --quiet
 same "what is not named any more is not missing" "$(problems)" ""
 
+# A job is removed: what it has backed up would stay protected for ever.
+with=$(cat "$CONF/conf.d/60-jobs.ini")
+orphans() { askj status | jq -r '.problems[] | select(.text | startswith("no job backs up")) | .text'; }
+same "none is without a job" "$(orphans)" ""
+config_add 60-jobs "[job \"never\"]
+volumes = $V/typo*.img
+on-calendar = $(later)"
+ask reload --wait --quiet
+orphan() { [[ "$(orphans)" == "no job backs up $V/a.img any more"* ]]; }
+check "one whose job is removed is a problem" until_true 20 orphan
+expect "so that --check fails" 3 "no job backs up $V/a.img any more" -- ask status --check
+check "volumes says so" eval 'ask volumes | grep -q "though no job backs it up any more"'
+daemon_stop; starts "the daemon starts with it"
+check "it is remembered that a job did" until_true 20 orphan
+check "a backup by hand" ask backup "$V/a.img" --wait --quiet
+same "is one that nobody expects a job for" "$(orphans)" ""
+config_add 60-jobs "$with"
+ask reload --wait --quiet
+
 # The storage of a class is away; what is paused is no problem for that.
 config_add 61-pause "[job \"good\"]
 paused = yes"
