@@ -3,6 +3,7 @@
 #include "daemon/answers/answers-impl.h"
 
 #include "base/time.h"
+#include "base/units.h"
 #include "daemon/records/opaque.h"
 
 #include <errno.h>
@@ -149,6 +150,23 @@ static void put_place(const struct answer_facts *f, const struct operation *op, 
         put_ns(o, "gives_up_ns", operation_gives_up_ns(op));
 }
 
+#define SILENT_S 15 /* longer than what is slow, much less than a stall */
+
+/* A mover that waits for an answer, of a server that has stopped to give any, says nothing by itself. */
+static void put_silence(const struct operation *op, const json_t *mover, json_t *o)
+{
+    char why[400];
+    const json_t *progress = json_object_get(mover, "progress");
+    const double silent_s = json_number_value(json_object_get(mover, "last_life_s"));
+    const bool opens = !progress || !strcmp(jstr(progress, "phase"), "opening");
+    if (silent_s < SILENT_S)
+        return;
+    snprintf(why, sizeof why, "no progress for %s%s%.128s%s", duration_words((int64_t)silent_s),
+             opens ? ": it opens repository \"" : "", opens ? op->policy->repository : "",
+             opens ? "\", which may not answer" : "");
+    put_text(o, "why", why);
+}
+
 static void put_live(const struct answer_facts *f, const struct operation *op, const struct answer_live *l, json_t *o)
 {
     json_t *mover = f->source ? f->source->mover(op, f->arg) : NULL;
@@ -161,6 +179,8 @@ static void put_live(const struct answer_facts *f, const struct operation *op, c
     }
     if (mover)
         json_object_set_new(o, "mover", mover);
+    if (mover && op->state == OP_RUNNING && !json_object_get(o, "why"))
+        put_silence(op, mover, o);
     put_place(f, op, o);
 }
 

@@ -85,10 +85,14 @@ static bool live(const struct operation *op, struct answer_live *ret, void *arg)
     ret->doing_s = 2;
     return true;
 }
+static double silent_s;
+static const char *silent_phase = "moving";
 static json_t *mover(const struct operation *op, void *arg)
 {
     (void)arg;
-    return strcmp(op->id, "up-1") ? NULL : json_pack("{s:i}", "pid", 17);
+    return strcmp(op->id, "up-1")
+               ? NULL
+               : json_pack("{s:i,s:f,s:{s:s}}", "pid", 17, "last_life_s", silent_s, "progress", "phase", silent_phase);
 }
 static void waits(const struct operation *op, char *why, size_t cap, void *arg)
 {
@@ -331,6 +335,17 @@ static void facts_of_the_daemon(void **state)
     assert_int_equal(jint(jobj(one, "progress"), "new"), 3);
     assert_float_equal(json_number_value(json_object_get(jobj(one, "progress"), "eta_s")), 7, 1e-9);
     assert_string_equal(jstr(jobj(jobj(one, "details"), "doing"), "what"), "expose");
+    assert_null(json_object_get(one, "why"));
+    /* A server that gives no answer any more: nobody else says why nothing happens. */
+    silent_s = 40.4;
+    CLEANUP_JSON json_t *still = answer_operation(&x.facts, &op);
+    assert_string_equal(jstr(still, "why"), "no progress for 40 s");
+    silent_phase = "opening";
+    CLEANUP_JSON json_t *opens = answer_operation(&x.facts, &op);
+    assert_string_equal(jstr(opens, "why"), "no progress for 40 s: it opens repository \"main\", which may not answer");
+    silent_s = 14;
+    CLEANUP_JSON json_t *brief = answer_operation(&x.facts, &op);
+    assert_null(json_object_get(brief, "why"));
     assert_string_equal(jstr(json_array_get(jarr(on, "queue"), 0), "why"), "all 3 slots are in use");
     assert_true(has_problem(on, "/srv/2.img waits: all 3 slots") && has_problem(on, "repository \"main\": No such"));
     assert_true(has_problem(on, "hang in the kernel") && has_problem(on, "the port is taken"));
