@@ -28,6 +28,12 @@ static inline int64_t ns_of_seconds(int64_t s)
     const int64_t most = INT64_MAX / 2 / NS_PER_S;
     return (s > most ? most : s < -most ? -most : s) * NS_PER_S;
 }
+/* The same of a time that was read as ns. */
+static inline int64_t ns_bounded(int64_t ns)
+{
+    const int64_t most = INT64_MAX / 2;
+    return ns > most ? most : ns < -most ? -most : ns;
+}
 /* As ns_of_seconds(): times of files may be anything. */
 static inline int64_t timespec_ns(struct timespec t)
 {

@@ -158,14 +158,15 @@ size_t seen_group(const struct seen *all, size_t from)
 
 int wait_until_younger(int64_t modified_ns, const char *id, struct err *e)
 {
-    int64_t ahead = modified_ns - now_ns();
+    const int64_t at = ns_bounded(modified_ns);
+    int64_t ahead = at - now_ns();
     if (ahead > WAIT_MAX_NS) {
         char t[TIME_TEXT];
         err_set(e, ERR_CLOCK, 0, "snapshot %s is newer than this node's clock: cannot be deleted before %s", id,
                 time_text(modified_ns, t));
         return err_hint(e, "synchronize the clocks of the machines that use this repository");
     }
-    while ((ahead = modified_ns - now_ns()) >= 0 && ahead <= WAIT_MAX_NS)
+    while ((ahead = at - now_ns()) >= 0 && ahead <= WAIT_MAX_NS)
         nanosleep(&(struct timespec){.tv_sec = ahead / NS_PER_S, .tv_nsec = ahead % NS_PER_S + 1}, NULL);
     return 0;
 }

@@ -92,7 +92,7 @@ static int64_t interval(const json_t *doc, const char *name)
 {
     const json_t *c = go_member(doc, name);
     int64_t ns = whole(c, "interval", 0);
-    return json_is_true(go_member(c, "enabled")) && ns > 0 ? ns : 0;
+    return json_is_true(go_member(c, "enabled")) && ns > 0 ? ns_bounded(ns) : 0;
 }
 
 #define TAKEN "snapferryTaken" /* member: when one of us became the owner */
@@ -113,6 +113,8 @@ static int params_parse(const json_t *doc, struct maintenance_params *ret, struc
     ret->extend_locks = json_is_true(go_member(doc, "extendObjectLocks"));
     if (go_string(doc, TAKEN, &taken) == 0 && taken && time_parse(&ret->taken_ns, taken) < 0)
         return err_set(e, ERR_DAMAGE, EBADMSG, "malformed time of the owner in the maintenance parameters");
+    if (taken)
+        ret->taken_ns = ns_bounded(ret->taken_ns);
     return 0;
 }
 
@@ -206,7 +208,11 @@ static bool run_parse(const json_t *v, struct run *ret)
     const char *start = json_string_value(json_object_get(v, "start"));
     const char *end = json_string_value(json_object_get(v, "end"));
     ret->success = json_is_true(json_object_get(v, "success"));
-    return start && end && time_parse(&ret->start_ns, start) == 0 && time_parse(&ret->end_ns, end) == 0;
+    if (!start || !end || time_parse(&ret->start_ns, start) < 0 || time_parse(&ret->end_ns, end) < 0)
+        return false;
+    ret->start_ns = ns_bounded(ret->start_ns);
+    ret->end_ns = ns_bounded(ret->end_ns);
+    return true;
 }
 
 static const json_t *task_runs(const json_t *schedule, const char *task)

@@ -54,6 +54,21 @@ static void future(void **state)
     json_decref(s);
 }
 
+/* Further apart than a number of ns can tell: one that has ended so long ago has ended long ago. */
+static void far_apart(void **state)
+{
+    (void)state;
+    json_t *s = json_pack("{s:{s:[{s:s, s:s, s:b}, {s:s, s:s, s:b}]}}", "runs", "snapshot-gc", "start",
+                          "2026-03-02T07:00:00Z", "end", "2026-03-02T07:15:00Z", "success", 1, "start",
+                          "2026-03-02T06:00:00Z", "end", "1690-01-01T00:00:00Z", "success", 1);
+    int64_t now;
+    char text[TIME_TEXT];
+    assert_int_equal(time_parse(&now, "2026-03-03T07:00:00Z"), 0);
+    assert_string_equal(time_text(maintenance_drop_time(s, &maintenance_safety_full, now), text),
+                        "2026-03-02T05:00:00Z");
+    json_decref(s);
+}
+
 static void gates(void **state)
 {
     (void)state;
@@ -185,7 +200,7 @@ static void alive(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(gates), cmocka_unit_test(future), cmocka_unit_test(golden),
-                                       cmocka_unit_test(stored), cmocka_unit_test(alive)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(gates),  cmocka_unit_test(future), cmocka_unit_test(far_apart),
+                                       cmocka_unit_test(golden), cmocka_unit_test(stored), cmocka_unit_test(alive)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
