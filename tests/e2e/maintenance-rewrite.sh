@@ -91,7 +91,7 @@ check "as it was" cmp "$WORK/d" "$WORK/out"
 
 # A damaged content: left, named, and all else is done.
 rm -rf "$R" && cp -a "$WORK/short" "$R"
-read -r id pack end _ < <(entries | awk '$1 !~ /^[a-z]/ { print $1, $2, $3; exit }')
+read -r id pack end _ < <(entries | awk '$1 !~ /^[a-z]/ && $4 > 100000 { print $1, $2, $3; exit }')
 f=$R/${pack:0:1}/${pack:1:3}/${pack:4}.f
 touch -r "$f" "$WORK/time"
 printf 'damage' | dd of="$f" bs=1 seek=$((end - 5000)) conv=notrunc status=none
