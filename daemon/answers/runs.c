@@ -156,9 +156,9 @@ static void put_place(const struct answer_facts *f, const struct operation *op, 
 static void put_silence(const struct operation *op, const json_t *mover, json_t *o)
 {
     char why[400];
-    const json_t *progress = json_object_get(mover, "progress");
+    const struct mover_progress p = progress_read(json_object_get(mover, "progress"));
     const double silent_s = json_number_value(json_object_get(mover, "last_life_s"));
-    const bool opens = !progress || !strcmp(jstr(progress, "phase"), "opening");
+    const bool opens = !p.phase[0] || !strcmp(p.phase, "opening");
     if (silent_s < SILENT_S)
         return;
     snprintf(why, sizeof why, "no progress for %s%s%.128s%s", duration_words((int64_t)silent_s),

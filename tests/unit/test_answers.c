@@ -6,9 +6,9 @@
 #include "base/time.h"
 #include "daemon/answers/answers.h"
 #include "daemon/records/names.h"
+#include "answers-source.h"
 #include "rows.h"
 
-#define NOW INT64_C(1800000000000000000)
 #define DAY (24 * 3600 * NS_PER_S)
 
 struct fixture {
@@ -71,56 +71,15 @@ static void add_operation(struct fixture *x, const char *id, const char *backup,
     assert_int_equal(row_add_doc(x->records, ROW_OPERATION, id, backup, name, state, doc, NULL), 0);
 }
 
-/* ---- what a daemon would know ---- */
-
-static bool live(const struct operation *op, struct answer_live *ret, void *arg)
+/* Of a mover that has made no progress for so long. */
+static void says_why(struct fixture *x, const struct operation *op, double s, const char *phase, const char *why)
 {
-    if (strcmp(op->id, "up-1") != 0)
-        return false;
-    ret->progress = arg;
-    ret->progress_ns = NOW - NS_PER_S;
-    ret->rate = 1000;
-    ret->left_s = 7;
-    ret->doing = "expose";
-    ret->doing_s = 2;
-    return true;
+    mover_of = json_pack("{s:f,s:{s:s}}", "last_life_s", s, "progress", "phase", phase);
+    CLEANUP_JSON json_t *o = answer_operation(&x->facts, op);
+    assert_string_equal(jstr(o, "why"), why);
+    json_decref(mover_of);
+    mover_of = NULL;
 }
-static double silent_s;
-static const char *silent_phase = "moving";
-static json_t *mover(const struct operation *op, void *arg)
-{
-    (void)arg;
-    return strcmp(op->id, "up-1")
-               ? NULL
-               : json_pack("{s:i,s:f,s:{s:s}}", "pid", 17, "last_life_s", silent_s, "progress", "phase", silent_phase);
-}
-static void waits(const struct operation *op, char *why, size_t cap, void *arg)
-{
-    (void)arg;
-    snprintf(why, cap, "%s", op->state == OP_QUEUED ? "all 3 slots are in use" : "");
-}
-static unsigned position(const struct backup *b, char by[192], void *arg)
-{
-    (void)b;
-    (void)arg;
-    snprintf(by, 192, "other");
-    return 4;
-}
-/* Of volumes that the records of the test do not have. */
-static bool ended(const struct backup *b, struct board_ended *ret, void *arg)
-{
-    (void)b;
-    (void)arg;
-    *ret = (struct board_ended){
-        .n = 150, .completed = 149, .failed = 1, .size = 5000, .fresh = 50, .total = 6000, .done = 5500};
-    return true;
-}
-static bool is_new(const char *klass, void *arg)
-{
-    (void)arg;
-    return !strcmp(klass, "gold");
-}
-static const struct answer_source source = {live, mover, waits, position, is_new, ended};
 
 static const json_t *named(const json_t *list, const char *key, const char *value)
 {
@@ -335,17 +294,9 @@ static void facts_of_the_daemon(void **state)
     assert_int_equal(jint(jobj(one, "progress"), "new"), 3);
     assert_float_equal(json_number_value(json_object_get(jobj(one, "progress"), "eta_s")), 7, 1e-9);
     assert_string_equal(jstr(jobj(jobj(one, "details"), "doing"), "what"), "expose");
-    assert_null(json_object_get(one, "why"));
-    /* A server that gives no answer any more: nobody else says why nothing happens. */
-    silent_s = 40.4;
-    CLEANUP_JSON json_t *still = answer_operation(&x.facts, &op);
-    assert_string_equal(jstr(still, "why"), "no progress for 40 s");
-    silent_phase = "opening";
-    CLEANUP_JSON json_t *opens = answer_operation(&x.facts, &op);
-    assert_string_equal(jstr(opens, "why"), "no progress for 40 s: it opens repository \"main\", which may not answer");
-    silent_s = 14;
-    CLEANUP_JSON json_t *brief = answer_operation(&x.facts, &op);
-    assert_null(json_object_get(brief, "why"));
+    says_why(&x, &op, 14, "opening", "");
+    says_why(&x, &op, 40.4, "moving", "no progress for 40 s");
+    says_why(&x, &op, 40.4, "opening", "no progress for 40 s: it opens repository \"main\", which may not answer");
     assert_string_equal(jstr(json_array_get(jarr(on, "queue"), 0), "why"), "all 3 slots are in use");
     assert_true(has_problem(on, "/srv/2.img waits: all 3 slots") && has_problem(on, "repository \"main\": No such"));
     assert_true(has_problem(on, "hang in the kernel") && has_problem(on, "the port is taken"));
