@@ -158,7 +158,8 @@ static int marker_read(struct repo *r, struct session_marker *a, struct err *e)
     const char *seen = json_string_value(json_object_get(j, "checkpointTime"));
     if (!seen || time_parse(&a->seen_ns, seen) < 0)
         rc = err_set(e, ERR_DAMAGE, EBADMSG, "session marker %s is malformed", a->name);
-    a->seen_ns = ns_bounded(a->seen_ns);
+    else
+        a->seen_ns = ns_bounded(a->seen_ns);
     const char *user = json_string_value(json_object_get(j, "username"));
     a->repair = user && !strcmp(user, REPAIR_USER);
     json_decref(j);
