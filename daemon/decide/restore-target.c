@@ -5,6 +5,7 @@
 #include "daemon/records/driver-kind.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 /* The class that knows how to reach the cluster of an image that no class selects: the volume's own, or the only one of
@@ -52,6 +53,96 @@ int target_refused(const struct cfg *c, const struct target_named *t, const stru
                        of->volume->name);
     return 0;
 }
+
+/* ---- what else is under way ---- */
+
+struct same_target {
+    struct decide *decide;
+    const char *name;
+    char restore[192]; /* that has it */
+    bool only_in_place;
+};
+
+static int note_in_place(const struct operation *op, void *arg)
+{
+    *(bool *)arg |= op->in_place;
+    return 0;
+}
+
+static int note_restore(const struct backup *b, void *arg)
+{
+    struct same_target *x = arg;
+    const struct operation_filter of_it = {.parent = b->id, .live = true};
+    bool in_place = false;
+    if (b->kind != KIND_RESTORE || strcmp(b->target, x->name) != 0)
+        return 0;
+    operation_each(x->decide->records, &of_it, note_in_place, &in_place, NULL);
+    if (x->only_in_place && !in_place)
+        return 0;
+    snprintf(x->restore, sizeof x->restore, "%s", b->id);
+    return 1;
+}
+
+/* The restore that has not ended with this target; "": none. */
+static void find_restore(struct same_target *x)
+{
+    const struct backup_filter live = {.live = true};
+    backup_each(x->decide->records, &live, note_restore, x, NULL);
+}
+
+struct reader {
+    const char *name;
+    char backup[192];
+    bool snapshot; /* is taken of it */
+};
+
+/* One that has no snapshot yet waits until the restore has ended. */
+static int note_reader(const struct operation *op, void *arg)
+{
+    struct reader *x = arg;
+    if (op->kind != KIND_BACKUP || strcmp(op->volume->name, x->name) != 0)
+        return 0;
+    x->snapshot = op->state == OP_SNAPSHOTTING;
+    if (!x->snapshot && (!driver_is_raw(op->own->driver) || is_none(op->native_doc)))
+        return 0;
+    snprintf(x->backup, sizeof x->backup, "%s", op->parent);
+    return 1;
+}
+
+int target_in_use(struct decide *d, const char *target, bool in_place, struct err *e)
+{
+    const struct operation_filter live = {.live = true};
+    struct same_target x = {.decide = d, .name = target};
+    struct reader reader = {.name = target};
+    find_restore(&x);
+    if (x.restore[0]) {
+        err_plain(e, ERR_BUSY, EBUSY, "%s is the target of %s, which has not ended", target, x.restore);
+        return err_hint(e, "`snapferry describe %s` shows how far it is, `snapferry cancel %s` ends it", x.restore,
+                        x.restore);
+    }
+    if (in_place)
+        operation_each(d->records, &live, note_reader, &reader, NULL);
+    if (!reader.backup[0])
+        return 0;
+    if (reader.snapshot)
+        err_plain(e, ERR_BUSY, EBUSY, "backup %s is taking a snapshot of %s", reader.backup, target);
+    else
+        err_plain(e, ERR_BUSY, EBUSY, "backup %s reads %s as it is, without a snapshot", reader.backup, target);
+    return err_hint(e, "wait until it has ended, or end it with `snapferry cancel %s`", reader.backup);
+}
+
+int restore_under_way(struct decide *d, const struct operation *op, struct err *e)
+{
+    struct same_target x = {.decide = d, .name = op->volume->name, .only_in_place = true};
+    find_restore(&x);
+    if (!x.restore[0])
+        return 0;
+    err_plain(e, ERR_BUSY, EBUSY, "%s is not backed up while %s writes to it", op->volume->name, x.restore);
+    return err_hint(e, "`snapferry describe %s` shows how far it is, `snapferry cancel %s` ends it", x.restore,
+                    x.restore);
+}
+
+/* ---- what is there ---- */
 
 int target_found_refused(const struct request_args *req, const struct target_found *found, struct err *e)
 {

@@ -86,9 +86,24 @@ static void look_at_pool(struct decide *d, struct operation *op)
     plan_work(d, ROW_OPERATION, op->id, WORK_POOL, json_pack("{s:[o]}", "items", item), 60);
 }
 
+/* A volume that is half restored is nobody's backup (AO-47): the attempt fails, and is made again later. */
+static bool is_being_restored(struct decide *d, struct operation *op)
+{
+    struct err e = ERR_INIT;
+    if (op->retry_of[0] || restore_under_way(d, op, &e) == 0)
+        return false;
+    if (op->stage == STAGE_NEW && stage_set(d, op, STAGE_BEGIN) < 0)
+        return true;
+    op->stage = STAGE_SNAPPED; /* its next attempt begins phase 1 anew */
+    operation_attempt_failed(d, op, "snapshot", &e, true);
+    return true;
+}
+
 /* The pre-backup hook comes before all that is done for the volume. */
 static void begin_operation(struct decide *d, struct operation *op)
 {
+    if (is_being_restored(d, op))
+        return;
     if (!op->policy->hook_pre_backup[0] || op->pre_hook_done)
         op->retry_of[0] ? retry_begin(d, op) : look_at_pool(d, op);
     else if (op->stage == STAGE_BEGIN || stage_set(d, op, STAGE_BEGIN) == 0)
@@ -456,10 +471,16 @@ static void take(struct decide *d, struct members *m)
     json_t *items = json_array();
     int64_t timeout = 1;
     struct operation *first = NULL;
+    struct err e = ERR_INIT;
     for (unsigned i = 0; i < m->n; i++) {
         struct operation *op = &m->op[i];
         if (op->stage != STAGE_SNAPSHOT || op->cancel)
             continue;
+        if (restore_under_way(d, op, &e) < 0) { /* submitted after its hooks */
+            snapshot_failed(d, op, "snapshot", &e);
+            e = (struct err)ERR_INIT;
+            continue;
+        }
         if (!native_intent(d, op)) {
             json_decref(items);
             return;

@@ -19,7 +19,7 @@ struct restore {
     void *arg;
     struct request_args req;
     const char *target_driver; /* if it is in no class */
-    bool target_exists;
+    bool target_exists, target_device;
     char target_labels[VOLUME_LABELS_MAX];
     struct operation op; /* of the backup: the source */
     struct native_row native;
@@ -125,6 +125,12 @@ static const struct class_desc *target_class(struct restore *r)
     return class_of_target(r->engine->cfg, &t);
 }
 
+/* A file is replaced as a whole, when all is written. */
+static bool in_place(const struct restore *r)
+{
+    return r->target_device || r->req.differential || request_is_ranged(&r->req);
+}
+
 static int write_restore(struct restore *r, struct err *e)
 {
     struct engine *g = r->engine;
@@ -152,7 +158,9 @@ static int write_restore(struct restore *r, struct err *e)
     str_set(&op.parent, b.id);
     str_set(&op.volume_id, r->op.volume_id);
     op.state = OP_QUEUED;
-    int rc = cfg_policy(g->cfg, volume_subject(r->op.volume), NULL, &p, e);
+    int rc = target_in_use(&g->d, target, in_place(r), e);
+    if (rc == 0)
+        rc = cfg_policy(g->cfg, volume_subject(r->op.volume), NULL, &p, e);
     if (rc < 0)
         return rc;
     policy_from_cfg(&policy, &p);
@@ -178,6 +186,7 @@ static int write_restore(struct restore *r, struct err *e)
         return err_set(e, ERR_USAGE, EINVAL, "offset %lld is beyond the end: the volume has %lld bytes",
                        (long long)op.offset, (long long)op.size);
     op.onto_itself = same_volume(r, target);
+    op.in_place = in_place(r);
     volume_desc_set(&op.volume, r->op.volume);
     if (native) {
         native_desc_set(&op.native_doc, r->native.native);
@@ -236,7 +245,8 @@ static void note_missing_ended(const struct err *e, void *arg)
 static void record(struct restore *r)
 {
     if (r->req.check) { /* only whether it could be done */
-        const struct err fine = ERR_INIT;
+        struct err fine = ERR_INIT;
+        target_in_use(&r->engine->d, r->req.target, in_place(r), &fine);
         r->answer =
             json_pack("{s:s,s:s,s:s}", "target", r->req.target, "from", restore_from_name(r->from), "why", r->why);
         restore_end(r, &fine);
@@ -334,6 +344,7 @@ static void target_seen(struct step_result *s, void *arg)
         return;
     }
     r->target_exists = found.exists;
+    r->target_device = found.block;
     r->target_driver = driver_of_target(r->req.target, found.block);
     const struct target_named named = target_named(r);
     if (target_refused(r->engine->cfg, &named, &r->op, &e) < 0)

@@ -336,6 +336,7 @@ static const struct field_desc operation_table[] = {
     BYTES(length, .about = "0: to the end"),
     ENUM(target_state, target_state, .about = "once it has ended"),
     BOOL(onto_itself),
+    BOOL(in_place),
     BOOL(filled, .about = "the target is complete"),
     BOOL(committed, .about = "the target is in place"),
     SHARED(native_class, "native_class", class_desc),

@@ -522,7 +522,7 @@ struct operation {
     char *of, *why, *target_name, *snapshot, *stored_id;
     int64_t size;
     int64_t offset, length; /* of a range; length 0: to the end */
-    bool overwrite, verify, differential, ranged, onto_itself, filled, committed;
+    bool overwrite, verify, differential, ranged, onto_itself, in_place, filled, committed;
     const struct class_desc *native_class;
     json_t *stored; /* what a mover plugin stored */
     json_t *target; /* opaque but for path, size */

@@ -126,6 +126,15 @@ config_class images "$WORK/xfs" 'snapshots-to-retain = 1' 'write-limit = 3MiB'
 check "reload" ask reload --wait --quiet
 R=$(askj restore "$A/$WORK/xfs/v.img" "$DEV" --overwrite --from repository | jq -r .restore)
 until_true 30 eval '[ "$(state "$(op_id "$R")")" = Running ]'
+expect "a second restore to its target: refused at once" 14 "$DEV is the target of $R, which has not ended" -- \
+    ask restore "$A/$WORK/xfs/v.img" "$DEV" --overwrite
+B=$(submit "$DEV")
+check "a backup of what it writes is tried later, and says why" eval '
+    [ "$(wait_state "$(op_id "$B")" Retrying 20)" = Retrying ] &&
+    doc "$(op_id "$B")" | grep -q "$DEV is not backed up while $R writes to it"'
+check "and took no native snapshot of it" eval 'doc "$(op_id "$B")" | jq -e "(.native // \"\") == \"\""'
+same "the restore goes on" "$(state "$(op_id "$R")")" Running
+expect "the backup is canceled" 0 -- ask cancel "$B" --wait
 expect "one that is canceled: who cancels it is told" 0 'Canceled: its target is incomplete' -- ask cancel "$R" --wait
 expect "and who looks at it later" 0 'Target state +incomplete' -- ask describe "$R"
 config_class images "$WORK/xfs" 'snapshots-to-retain = 1'

@@ -329,6 +329,30 @@ static void check_same_time(const struct operation *op)
     jset_str(m.first_exposed, op->id, op->native);
 }
 
+struct half_restored {
+    const char *name;
+    bool found;
+};
+static int note_in_place(const struct operation *op, void *arg)
+{
+    struct half_restored *x = arg;
+    x->found |= operation_is_restore(op) && op->in_place && !strcmp(op->target_name, x->name);
+    return 0;
+}
+
+/* What a restore is writing in place is no backup. */
+static void check_not_half_restored(const char *id)
+{
+    const struct operation_filter live = {.live = true};
+    CLEANUP(operation_clear) struct operation op = ROW_INIT;
+    if (operation_get(m.records, id, &op, NULL) < 0)
+        return;
+    struct half_restored x = {op.volume->name, false};
+    operation_each(m.records, &live, note_in_place, &x, NULL);
+    if (x.found)
+        violated("AO-47", "the snapshot of %s is taken while a restore writes to %s", id, x.name);
+}
+
 /* Of each piece of work before it begins. */
 static void check_work(const struct act *a)
 {
@@ -365,6 +389,11 @@ static void check_work(const struct act *a)
         violated("PVC-25", "the prepare hook of %s runs on what is no writable intermediate", a->id);
     if (a->work == WORK_OPEN && op.policy->hook_prepare[0] && !op.prepared && !jbool(op.exposure, "read_only"))
         violated("PVC-25", "%s is moved and its prepare hook has not run", a->id);
+    if (a->work == WORK_SNAPSHOT) {
+        const json_t *item;
+        size_t i;
+        json_array_foreach(jarr(a->doc, "items"), i, item) check_not_half_restored(jstr(item, "operation"));
+    }
     if (a->work == WORK_SNAPSHOT && op.policy->group[0]) {
         const struct operation_filter f = {.parent = op.parent, .live = true};
         struct in_batch x = {&op, jarr(a->doc, "items")};

@@ -132,4 +132,9 @@ static json_t *need_json(void)
     return v;
 }
 
+static void show_error(const struct err *e)
+{
+    out_line("refused: %s (%s)%s%s", e->msg, err_class_name(e->cls), e->hint[0] ? "; " : "", e->hint);
+}
+
 #endif

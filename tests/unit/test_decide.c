@@ -277,6 +277,7 @@ static void cmd_restore(void)
     CLEANUP(operation_clear) struct operation op, of = ROW_INIT;
     CLEANUP(native_row_clear) struct native_row n = ROW_INIT;
     const char *to = option("to");
+    struct err e = ERR_INIT;
     backup_init(&b);
     operation_init(&op);
     if (operation_get(m.records, word(3), &of, NULL) < 0)
@@ -295,7 +296,10 @@ static void cmd_restore(void)
     class_desc_set(&op.own, of.own);
     volume_desc_set(&op.volume, of.volume);
     str_set(&op.of, of.id);
-    str_set(&op.target_name, to ? to : "/srv/out");
+    str_set(&b.target, to ? to : "/srv/out");
+    str_set(&op.target_name, b.target);
+    if (target_in_use(&m.d, b.target, op.in_place = has_word("in-place"), &e) < 0)
+        return show_error(&e);
     op.size = option("size") ? atoll(option("size")) : 1 << 20;
     op.overwrite = has_word("overwrite");
     op.differential = has_word("differential");
@@ -337,11 +341,6 @@ static void cmd_cancel(void)
     } else {
         wrong("there is no %s", word(1));
     }
-}
-
-static void show_error(const struct err *e)
-{
-    out_line("refused: %s (%s)%s%s", e->msg, err_class_name(e->cls), e->hint[0] ? "; " : "", e->hint);
 }
 
 static void cmd_delete(void)

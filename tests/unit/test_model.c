@@ -136,8 +136,16 @@ static void submit_restore(void)
     class_desc_set(&op.own, of.own);
     volume_desc_set(&op.volume, of.volume);
     str_set(&op.of, of.id);
-    str_set(&op.target_name, "/srv/out");
+    const bool back = pick(2), in_place = back && pick(3);
+    str_set(&b.target, back ? of.volume->name : "/srv/out");
+    str_set(&op.target_name, b.target);
+    op.in_place = in_place;
     op.size = 1 << 20;
+    struct err busy = ERR_INIT;
+    if (target_in_use(&m.d, b.target, in_place, &busy) < 0) {
+        trace("refused: %s", busy.msg);
+        return;
+    }
     if (pick(2) && native_row_get(m.records, of.native, &n, NULL) == 0 && n.state == NATIVE_PRESENT) {
         op.from = FROM_NATIVE;
         native_desc_set(&op.native_doc, n.native);
