@@ -240,14 +240,24 @@ static int look_again(const struct step_place *p, const char *alias, const struc
                       struct err *e)
 {
     struct find_native x = {alias, false};
-    struct stat st;
+    CLEANUP_FREE struct native *found = calloc(1, sizeof *found);
+    struct err why = ERR_INIT;
+    bool gone;
+    if (!found)
+        return err_nomem(e);
     int rc = p->d->list(&p->v.c, match_native, &x, e);
-    if (rc == 0 && !x.found && n->handle[0] == '/' && lstat(n->handle, &st) == 0) {
-        return native_foreign(n->handle, alias, "remove or move it", e);
+    if (rc == 0 && !x.found) {
+        rc = p->d->find(&p->v.c, NULL, alias, n->handle, found, &why);
+        x.found = rc == 0;
+        if (why.cls == ERR_NOT_FOUND) /* a driver removes nothing without our tag, and says that it is there */
+            rc = p->d->remove(&p->v.c, n, &gone, e);
+        else if (rc < 0)
+            *e = why;
     }
-    if (rc == 0)
-        jset_bool(answer, x.found ? "there" : "gone", true);
-    return rc;
+    if (rc < 0)
+        return rc;
+    jset_bool(answer, x.found ? "there" : "gone", true);
+    return 0;
 }
 
 static int undo_one(const struct step_request *r, struct err *e);

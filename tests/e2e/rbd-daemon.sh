@@ -79,6 +79,25 @@ check "with the reason ($(op "$id" .fullReason))" \
 check "bit for bit" restored "$id" "$WORK/now"
 same "nothing is left of what others removed" "$(kept) $(tags web1)" "1 1"
 
+# One loses its tag: it is not recognized any more, and its record stays as long as it is there (RS-11).
+snap=$(rbd snap ls vms/web1 --format json | jq -r '.[].name | select(startswith("snapferry"))')
+tag=$(rbd image-meta ls vms/web1 --format json | jq -r 'keys[] | select(startswith("snapferry.native"))')
+value=$(rbd image-meta get vms/web1 "$tag")
+alias=${snap#snapferry-}
+recorded() { sql "SELECT state FROM natives WHERE id = '$alias'"; }
+rbd image-meta rm vms/web1 "$tag" >/dev/null
+check "scan" ask scan --wait --quiet
+until_true 20 eval '[ "$(recorded)" = missing ]'
+for _ in 1 2; do
+    ask native prune --quiet 2>/dev/null
+    ask scan --wait --quiet
+done
+same "a native snapshot without its tag stays recorded" "$(recorded) $(kept)" "missing 1"
+expect "which is a problem, with what to do" 3 'does not have the tag.*|rbd snap rm' -- ask status --check
+rbd image-meta set vms/web1 "$tag" "$value" >/dev/null
+check "scan" ask scan --wait --quiet
+check "with the tag it is what it was" until_true 20 eval '[ "$(recorded)" = present ]'
+
 # The daemon is killed while a mover reads: that goes on, the server with it.
 rbd_io vms/web1 w:0:67108864
 export_now
