@@ -124,7 +124,8 @@ const struct key key_table[] = {
     {{"slice", LIMITS, "text", "", "systemd slice of the mover's unit; empty: snapferry.slice."},
      P(limits.slice), V_NAME, ANY, NULL},
     {{"read-limit", LIMITS, "bytes per second", "0",
-      "Maximum rate of reads from the volume or, for a restore or a verification, from the repository; 0: no limit."},
+      "Maximum rate of reads from the volume or, for a restore, a verification or maintenance, from the repository; "
+      "0: no limit."},
      P(limits.read_limit), V_RATE, RATE_MIN, 0, NULL},
     {{"write-limit", LIMITS, "bytes per second", "0",
       "Maximum rate of writes to the repository or, for a restore, to the volume; 0: no limit."},

@@ -193,11 +193,14 @@ int cli_maintenance(const struct options *o, struct err *e)
             return rc;
     }
     struct maintain_result res;
-    rc =
-        maintain_run(r,
-                     &(struct maintain_opts){
-                         .owner = owner, .full = o->full, .dry_run = o->dry_run, .unsafe = o->unsafe, .cancel = cancel},
-                     &res, e);
+    const struct maintain_opts how = {.owner = owner,
+                                      .full = o->full,
+                                      .dry_run = o->dry_run,
+                                      .unsafe = o->unsafe,
+                                      .read_limit = o->read_limit,
+                                      .write_limit = o->write_limit,
+                                      .cancel = cancel};
+    rc = maintain_run(r, &how, &res, e);
     if (rc < 0 && !res.damaged && !res.unreadable.n)
         return rc;
     if (o->json)

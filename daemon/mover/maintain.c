@@ -315,7 +315,9 @@ int maintain_run(struct repo *r, const struct maintain_opts *o, struct maintain_
                                     .delete_from_ns = INT64_MIN,
                                     .next_full_ns = INT64_MIN,
                                     .waiting_since_ns = INT64_MIN};
-    const _Atomic bool *before = blobs_stop(repo_blobs(r), o->cancel ? &o->cancel->requested : NULL);
+    const _Atomic bool *stop = o->cancel ? &o->cancel->requested : NULL, *before = blobs_stop(repo_blobs(r), stop);
+    struct throttle reads = {.rate = o->read_limit, .stop = stop}, writes = {.rate = o->write_limit, .stop = stop};
+    blobs_limit(repo_blobs(r), &reads, &writes);
     int rc = maintain_params(r, o->owner, &m.params, e);
     if (rc == 0)
         rc = check_owner(&m, e);
@@ -324,6 +326,7 @@ int maintain_run(struct repo *r, const struct maintain_opts *o, struct maintain_
     if (rc == 0)
         rc = maintenance_load(r, &m.schedule, e);
     if (rc < 0) {
+        blobs_limit(repo_blobs(r), NULL, NULL);
         blobs_stop(repo_blobs(r), before);
         return rc;
     }
@@ -344,6 +347,7 @@ int maintain_run(struct repo *r, const struct maintain_opts *o, struct maintain_
         ret->next_full_ns = now_ns() + m.params.full_ns;
     run_forget(&m);
     maintenance_clear(&m.schedule);
+    blobs_limit(repo_blobs(r), NULL, NULL);
     blobs_stop(repo_blobs(r), before);
     repo_memory(r, 0);
     ret->seconds = mono_s() - began;

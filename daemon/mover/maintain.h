@@ -16,10 +16,11 @@
 #include "repo/maintenance.h"
 
 struct maintain_opts {
-    const char *owner; /* "USER@HOST": this client */
-    bool full;         /* also free space; else only the index is tidied */
-    bool dry_run;      /* nothing is written */
-    bool unsafe;       /* no delays: nobody else uses the repository */
+    const char *owner;                /* "USER@HOST": this client */
+    bool full;                        /* also free space; else only the index is tidied */
+    bool dry_run;                     /* nothing is written */
+    bool unsafe;                      /* no delays: nobody else uses the repository */
+    uint64_t read_limit, write_limit; /* bytes per second from and to the repository; 0: no limit */
     struct mover_progress *progress;
     struct mover_cancel *cancel; /* NULL: never */
 };

@@ -41,6 +41,21 @@ same "takes what one of them takes, not the sum: contents wait for both at once 
 check "into the same again" cmp "$WORK/image2" "$WORK/back"
 lasts "verify --read-limit" 2 sf "$WORK/once" verify --read-limit 4MiB
 
+# What is left of half-filled packs is stored again.
+M=$WORK/short
+sf "$M" repo create --quiet --node-name n1 --splitter FIXED-128K --pack-size 20MiB
+for i in 1 2; do
+    random_file "$WORK/part" $((4 * MIB)) $((20 + i))
+    sf "$M" backup "$WORK/part" --as "t$i@h:/v" --quiet
+done
+"$TOOLS/age_repository" "$M" "$WORK/password" 3
+for limit in read write; do
+    rm -rf "$WORK/limited" && cp -a "$M" "$WORK/limited"
+    lasts "maintenance --$limit-limit" 1.8 sf "$WORK/limited" maintenance --full --node-name n1 --$limit-limit 4MiB
+    check "which has stored 8 MiB again" eval '
+        [ "$(find "$WORK/limited/p" -type f -size +7M | wc -l)" = 1 ] && sf "$WORK/limited" verify --quiet'
+done
+
 # What is slow is told as it goes, not in leaps of as many chunks as are hashed together.
 head -c $((8 * MIB)) "$WORK/image" >"$WORK/eight"
 sf "$R" backup "$WORK/eight" --as t@h:/e --read-limit 1MiB --json >"$WORK/out" 2>/dev/null
@@ -71,6 +86,8 @@ fi
 fs_make vol xfs || exit 1
 random_file "$WORK/vol/a.img" $((12 * MIB)) 8
 daemon_setup
+rm -rf "$REPO"
+sf "$REPO" repo create --quiet --node-name testnode --splitter DYNAMIC-1M-BUZHASH --pack-size 40MiB # it maintains it
 config_class vol "$WORK/vol" 'read-limit = 1KiB'
 expect "check-config: too little is refused" 2 'read-limit = 1KiB is out of range: at least 256KiB' \
     -- "$SNAPFERRY" check-config --config-dir "$CONF"
@@ -106,6 +123,16 @@ same "and is completed" "$(wait_state "$D" Completed 60)" Completed
 same "of so much" "$(doc "$D" | jq -r .size)" $((12 * MIB))
 check "at the rate" test "$(doc "$D" | jq '.ended_ns - .started_ns')" -ge 2400000000
 check "it is what it was, too" cmp "$WORK/vol/a.img" "$WORK/copied.img"
+config_class vol "$WORK/vol" 'snapshots-to-retain = 1'
+config_add 70-mover '[mover]
+write-limit = 4MiB'
+check "reload: all movers" ask reload --wait --quiet
+"$TOOLS/age_repository" "$REPO" "$WORK/password" 3
+E=$(askj maintenance --full | jq -r '.operation // empty')
+same "maintenance with write-limit" "$(wait_state "$E" Completed 120)" Completed
+check "has stored again what was in half-filled packs" test \
+    "$(doc "$E" | jq '.result.maintenance.summary.rewritten.bytes')" -ge $((20 * MIB))
+check "at the rate" test "$(doc "$E" | jq '.result.maintenance.seconds | floor')" -ge 4
 stops "the daemon stops"
 explain_failure
 finish

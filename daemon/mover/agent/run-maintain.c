@@ -93,6 +93,8 @@ int run_maintain(struct run_context *x, struct repo *r, struct err *e)
                                     .full = j->full,
                                     .dry_run = j->dry_run,
                                     .unsafe = j->unsafe,
+                                    .read_limit = j->limits.read_limit,
+                                    .write_limit = j->limits.write_limit,
                                     .progress = x->progress,
                                     .cancel = x->cancel};
     rc = maintain_run(r, &o, &res, e);
