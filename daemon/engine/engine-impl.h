@@ -377,7 +377,7 @@ void own_scans_look(struct engine *g);
 /* Rows may be missing: all are due. */
 void own_scans_again(struct engine *g);
 void own_scans_free(struct engine *g);
-/* Unix time in seconds of the first scan that succeeded. Part of the records: exported as a metric, too. */
+/* Unix time in seconds of the last scan that succeeded. Part of the records: exported as a metric, too. */
 #define OWN_SCANNED "own_scan_timestamp_seconds"
 static inline json_t *own_scan_labels(const struct engine *g, const char *repository)
 {

@@ -1,13 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * own-node.c - what a repository has of this node is taken over once by records that do not have it (RS-15)
+ * own-node.c - what a repository has of this node is taken over once by records that do not have it (RS-15), and looked
+ * at again and again
  *
  * Records begin anew on a node that is installed again, or after a loss. The repository may be configured, or be there,
  * only long after that: so it is recorded of each one whether it was scanned, and one that was not is, as soon as it is
  * available. Records that were damaged are caught up in the same way.
+ *
+ * From then on it is looked each day, and after each verification, whether what the records have is still there: others
+ * can delete snapshots, and put an older state of the repository back, of which a verification says that it is whole.
+ * These scans add nothing: records that were removed as too old (keep-records) would come back each day.
  */
 #include "base/units.h"
 #include "base/time.h"
+#include "daemon/decide/verification.h"
 #include "daemon/engine/engine-impl.h"
 #include "daemon/records/opaque.h"
 
@@ -15,12 +21,16 @@
 #include <string.h>
 
 #define AFTER_FAILED 300 /* seconds */
+#define AGAIN_S 86400
 
 struct own_scan {
     struct own_scan *next;
     struct engine *engine;
     char repository[128];
-    int64_t again_ns; /* CLOCK_MONOTONIC */
+    int64_t again_ns;    /* CLOCK_MONOTONIC: after one that failed */
+    int64_t began_ns;    /* Unix time of the one that runs, and the verification before it */
+    int64_t verified_ns; /* 0: none */
+    bool failed;
 };
 
 void records_are_rebuilt(struct engine *g)
@@ -40,11 +50,14 @@ static void scanned(unsigned added, const struct err *e, void *arg)
     g->own_running = false;
     if (g->stopping)
         return;
-    o->again_ns = mono_ns() + AFTER_FAILED * NS_PER_S;
+    o->again_ns = e ? mono_ns() + AFTER_FAILED * NS_PER_S : 0;
     if (e) {
-        log_warning("repository \"%s\" cannot be scanned for what it has of this node: %s", o->repository, e->msg);
+        if (!o->failed)
+            log_warning("repository \"%s\" cannot be scanned for what it has of this node: %s", o->repository, e->msg);
+        o->failed = true;
         return;
     }
+    o->failed = false;
     if (added) {
         log_info("repository \"%s\" has %u volume%s of backups of node %s that %s not in the records: %s now",
                  o->repository, added, plural(added), cfg_daemon(g->cfg)->node_name, added == 1 ? "was" : "were",
@@ -52,7 +65,7 @@ static void scanned(unsigned added, const struct err *e, void *arg)
         records_are_rebuilt(g);
     }
     CLEANUP_JSON json_t *labels = own_scan_labels(g, o->repository);
-    if (records_counter_set(g->records, OWN_SCANNED, labels, (double)now_ns() / 1e9, &own) < 0)
+    if (records_counter_set(g->records, OWN_SCANNED, labels, (double)o->began_ns / 1e9, &own) < 0)
         log_warning("repository \"%s\": that it was scanned cannot be recorded: %s", o->repository, own.msg);
     own_scans_look(g);
 }
@@ -71,17 +84,38 @@ static struct own_scan *own_of(struct engine *g, const char *repository)
     return g->own_scans = o;
 }
 
+static int64_t verified_ns(const struct engine *g, const char *repository)
+{
+    const struct verify_memory *m = verification_known(g->records, repository);
+    return m ? m->done_ns : 0;
+}
+
+/* Whether what was scanned once is to be looked at again. A clock that was set back makes nothing due for ever. */
+static bool is_due_again(const struct engine *g, const struct own_scan *o)
+{
+    CLEANUP_JSON json_t *labels = own_scan_labels(g, o->repository);
+    const int64_t now = now_ns(), verified = verified_ns(g, o->repository);
+    double at = 0;
+    if (!records_counter_get(g->records, OWN_SCANNED, labels, &at))
+        return true;
+    return now < (int64_t)at * NS_PER_S || now - (int64_t)at * NS_PER_S >= AGAIN_S * NS_PER_S ||
+           (verified != o->verified_ns && (double)verified / 1e9 > at);
+}
+
 void own_scans_look(struct engine *g)
 {
     const struct cfg_repository *r;
     for (unsigned i = 0; !g->own_running && !g->stopping && (r = cfg_repository_at(g->cfg, i)); i++) {
-        const struct repo_health *h = own_scan_is_due(g, r->name) ? repository_health(&g->d, r->name) : NULL;
+        const struct repo_health *h = repository_health(&g->d, r->name);
         struct own_scan *o = h && h->known && h->up ? own_of(g, r->name) : NULL;
-        if (!o || o->again_ns > mono_ns())
+        if (!o || o->again_ns > mono_ns() || !is_due_again(g, o))
             continue;
         CLEANUP(request_args_clear) struct request_args req;
         request_args_init(&req);
         str_set(&req.repository, r->name);
+        req.periodic = !own_scan_is_due(g, r->name);
+        o->began_ns = now_ns();
+        o->verified_ns = verified_ns(g, r->name);
         g->own_running = true;
         scan_within(g, &req, scanned, o);
     }

@@ -36,6 +36,7 @@ struct scan {
     bool foreign;        /* another node's: only listed and restored here */
     bool remove;         /* stale provisional records go */
     bool periodic;       /* nobody reads its operations: each is removed when what it found is recorded */
+    bool known_only;     /* adds nothing: looks whether what the records have is there */
     bool records;        /* these are asked for */
     char operation[512]; /* that asks */
     char after[512];     /* where what it asks for begins */

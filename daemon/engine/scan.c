@@ -115,6 +115,8 @@ static void scan_one(struct scan *x, const struct scanned_snapshot *t)
         *(fresh ? &x->page.recorded : &x->page.matched) += 1;
         note_id(x, &op, t);
     } else {
+        if (x->known_only)
+            return;
         if (x->total.added + x->page.added >= SNAPSHOTS_MAX || !is_ours(g, t)) {
             x->page.passed++;
             return;
@@ -579,7 +581,8 @@ static void scan_start(struct engine *g, const struct request_args *req, engine_
                        .foreign = node[0] && strcmp(node, ours) != 0,
                        .remove = req->remove_stale,
                        .periodic = req->periodic,
-                       .records = true,
+                       .known_only = req->periodic && !req->node[0],
+                       .records = !req->periodic || req->node[0],
                        .listing = -1,
                        .next = g->scans,
                        .there = json_object(),

@@ -199,7 +199,7 @@ const struct metric_family metric_families[] = {
     GAUGE("other_node_since_timestamp_seconds", "repository,node",
         "Unix time in seconds since when other-nodes names the node.")
     GAUGE("own_scan_timestamp_seconds", "repository,node",
-        "Unix time in seconds at which the records first had what the repository has of this node; absent until then.")
+        "Unix time in seconds of the last scan for what the repository has of this node; absent before the first one.")
     GAUGE("repository_free_bytes", "repository", "Free bytes of the file system of the repository, at the last check.")
     GAUGE("repository_size_bytes", "repository",
         "Size in bytes of the file system of the repository, at the last check.")
