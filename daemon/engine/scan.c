@@ -27,8 +27,7 @@ static bool is_ours(struct engine *g, const struct scanned_snapshot *t)
 {
     if (!record_is_text(t->backup, TAG_MAX - 64) || !record_is_text(t->operation, TAG_MAX) ||
         !record_is_text(t->volume_id, TAG_MAX) || (t->klass[0] && !record_is_text(t->klass, TAG_MAX)) ||
-        (t->volume[0] && !record_is_text(t->volume, VOLUME_NAME_MAX - 1)) ||
-        (t->native[0] && !record_is_text(t->native, ALIAS_TEXT - 1)))
+        strlen(t->volume) >= VOLUME_NAME_MAX || (t->native[0] && !record_is_text(t->native, ALIAS_TEXT - 1)))
         return false;
     /* Nothing is added to a backup that is under way. */
     const struct backup *b = backup_peek(g->records, t->backup);
@@ -162,15 +161,24 @@ struct missing {
     uint64_t reached; /* number of the last row */
 };
 
+/* What was made again from the repository has the node in its source alone. */
+static bool is_by(const struct operation *row, const char *node)
+{
+    char source[300];
+    if (row->own->node[0] || !row->result.as[0])
+        return !row->own->node[0] || !strcmp(row->own->node, node);
+    snprintf(source, sizeof source, "snapferry@%s:", node);
+    return !strncmp(row->result.as, source, strlen(source));
+}
+
 /* The scan is of what carries one node's name. */
 static bool was_scanned_for(const struct missing *m, const struct operation *row)
 {
-    const char *node = row->own->node, *ours = cfg_daemon(m->engine->cfg)->node_name;
     if (row->kind != KIND_BACKUP || row->state != OP_COMPLETED || row->policy->mover[0] ||
         strcmp(row->policy->repository, m->repository) != 0 || !row->result.snapshot[0] ||
         row->completed_ns >= m->before_ns)
         return false;
-    return m->whose[0] ? !strcmp(node, m->whose) : !node[0] || !strcmp(node, ours);
+    return m->whose[0] ? !strcmp(row->own->node, m->whose) : is_by(row, cfg_daemon(m->engine->cfg)->node_name);
 }
 
 static bool was_not_found(const struct operation *row, void *arg)

@@ -61,14 +61,20 @@ static bool is_empty_or_text(const char *s, size_t max)
     return !*s || record_is_text(s, max);
 }
 
+/* A file may have any name: it is made printable where it is logged or shown. Reasons have names in them. */
+static bool is_short(const char *s, size_t max)
+{
+    return strlen(s) <= max;
+}
+
 static bool volume_is_right(const struct backup_record *r, const struct record_volume *v)
 {
     char id[RECORD_ID_MAX + 300];
-    if (!is_empty_or_text(v->name, RECORD_NAME_MAX) || !is_empty_or_text(v->id, 255) ||
-        !is_empty_or_text(v->path, 4500) || !is_empty_or_text(v->klass, 255) || !is_empty_or_text(v->driver, 63) ||
-        !is_empty_or_text(v->failure, TEXT_MAX) || !is_empty_or_text(v->stage, 63) ||
-        !is_empty_or_text(v->skipped_reason, TEXT_MAX) || !is_empty_or_text(v->movement.repository, 127) ||
-        (!v->name[0] && !v->id[0]) || v->size < 0 || v->movement.size < 0 || v->natives.n > 1 ||
+    if (!is_short(v->name, RECORD_NAME_MAX) || !is_empty_or_text(v->id, 255) || !is_short(v->path, 4500) ||
+        !is_empty_or_text(v->klass, 255) || !is_empty_or_text(v->driver, 63) || !is_short(v->failure, TEXT_MAX) ||
+        !is_empty_or_text(v->stage, 63) || !is_short(v->skipped_reason, TEXT_MAX) ||
+        !is_empty_or_text(v->movement.repository, 127) || (!v->name[0] && !v->id[0]) || v->size < 0 ||
+        v->movement.size < 0 || v->natives.n > 1 ||
         (v->natives.n && !is_empty_or_text(((const struct record_native *)v->natives.v)->alias, RECORD_ALIAS_MAX)))
         return false;
     if (!v->movement.operation[0])
@@ -97,7 +103,7 @@ static bool record_is_right(const struct backup_record *r, const char *node)
 {
     if (r->version != RECORD_VERSION || r->state == RECORD_STATE_NONE || strcmp(r->node, node) != 0 ||
         !record_is_text(r->backup, RECORD_ID_MAX) || !is_empty_or_text(r->job, 127) ||
-        !is_empty_or_text(r->repository, 127) || !is_empty_or_text(r->failure, TEXT_MAX) ||
+        !is_empty_or_text(r->repository, 127) || !is_short(r->failure, TEXT_MAX) ||
         !is_empty_or_text(r->description, TEXT_MAX) || r->volumes.n > RECORD_VOLUMES || r->part < 0 ||
         r->part >= r->parts || r->parts > RECORD_PARTS_MAX || !counts_are_right(&r->counts) ||
         (r->state == RECORD_STATE_FINAL) != (r->outcome != OUTCOME_NONE))

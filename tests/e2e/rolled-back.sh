@@ -75,5 +75,17 @@ else
     check "today it is" until_true 30 unprotected b
     stops "it ends"
 fi
+
+# ---- the node gets another name: what it had before is not missed ----
+rm -r "$STATE"
+starts "again without records"
+check "its backup is found" until_true 30 eval '[ "$(of a)" = "protected -" ] && settled'
+N=$(scans)
+stops "it ends"
+sed -i 's/^node-name = .*/node-name = renamed/' "$CONF/snapferry.ini"
+starts "under another name"
+check "it looks for what the repository has of that" until_true 30 eval '[ "$(scans)" -gt "$N" ] && settled'
+same "what it had before is not missed" "$(of a)" "protected -"
+stops "the daemon ends"
 explain_failure
 finish

@@ -128,6 +128,8 @@ rm -rf "$STATE"; mkdir "$STATE"
 starts "no records at all (a re-installed node): it starts"
 check "scan" ask scan --wait --quiet
 check "it finds the backups in the repository (RS-15)" test "$(askj backups --all | jq '.backups | length')" -ge 3
+same "one of volumes with odd names, with its outcome" "$(askj backups --all |
+    jq -r --arg b "$odd" '.backups[] | select(.id == $b) | "\(.state) \(.volumes | length)"')" "Completed 2"
 check "and the native snapshot that was kept" grep -qx "$kept" <(natives_of)
 restored_same "from which a volume comes back" "$(sql "SELECT parent FROM natives WHERE id = '$kept'")" \
     "$WORK/xfs/v.img" "$WORK/xfs/v.img" native

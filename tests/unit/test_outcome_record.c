@@ -202,7 +202,7 @@ static void malformed_records_are_refused(void **state)
         {"data.volumes.0.snapshotDataMovementInfo.snapshotID", "\"0123456789abcdef0123456789abcdeg\""},
         {"data.volumes.0.snapshotDataMovementInfo.size", "-4096"},
         {"data.volumes.0.nativeSnapshots", "[{\"alias\": \"a\"}, {\"alias\": \"b\"}]"},
-        {"data.volumes.1.failureReason", "\"a\\u001b[2J\""},
+        {"data.volumes.1.failureStage", "\"a\\u001b[2J\""},
         {"data.volumes.2.volumeName", "\"\""}, /* and no id */
         {"labels.backup", NULL},
         {"labels.part", "1"},
@@ -225,6 +225,21 @@ static void malformed_records_are_refused(void **state)
     assert_false(backup_record_from_json(&r, doc, "other"));
     backup_record_clear(&r);
     assert_false(is_taken(NULL));
+}
+
+/* A file may have any name, and reasons have names in them. */
+static void odd_names_are_taken(void **state)
+{
+    (void)state;
+    static const char *const members[] = {"data.volumes.0.volumeName", "data.volumes.0.sourcePath",
+                                          "data.volumes.1.failureReason", "data.failureReason",
+                                          "data.volumes.2.skippedReason"};
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
+        CLEANUP_JSON json_t *doc = made_document();
+        put_at(doc, members[i], json_string("/srv/bell\a and\nline\x1b[2J.img"));
+        if (!is_taken(doc))
+            fail_msg("not taken with an odd %s", members[i]);
+    }
 }
 
 /* A member of the wrong type counts as missing; what is not needed may be missing. */
@@ -526,6 +541,7 @@ int main(void)
         cmocka_unit_test(what_is_written_is_read),
         cmocka_unit_test(unknown_members_survive),
         cmocka_unit_test(malformed_records_are_refused),
+        cmocka_unit_test(odd_names_are_taken),
         cmocka_unit_test(records_of_too_much_are_refused),
         cmocka_unit_test(wrong_types_of_what_is_not_needed),
         cmocka_unit_test(truncated_documents),
