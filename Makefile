@@ -243,10 +243,12 @@ maintenance-long: test-programs
 	    $(TEST_ENV) KOPIA=$(KOPIA) SEED=$$s ROUNDS=$(ROUNDS) tests/e2e/maintenance-long.sh || rc=1; \
 	done; exit $$rc
 
-# The scripts of maintenance once more, with their repositories in S3 (the service of the project's own).
+# The scripts of maintenance, and of each damaged blob, once more, with their repositories in S3 (the service of the
+# project's own).
 .PHONY: test-s3-maintenance
 test-s3-maintenance: test-programs
 	@$(TEST_ENV) THROUGH_S3=1 KOPIA=$(KOPIA) AGAIN=0 TEST_TIMEOUT=1800 tests/run.sh $(wildcard tests/e2e/maintenance*.sh) \
+	    tests/fault/verify-verdict.sh \
 	    $(if $(KOPIA),tests/interop/maintenance.sh)
 
 # Backups, maintenance and a copy in an S3 service of yours: make test-s3 S3_ENDPOINT=http://HOST:PORT S3_BUCKET=NAME

@@ -5,6 +5,8 @@
 # KOPIA=/path/to/kopia is given). The repositories are an own one and three that stock Kopia made: with a history of
 # epochs (markers, compactions, ranges, watermark), with the marker of a session, and of format version 1.
 . "$(dirname "$0")/../lib.sh"
+. "$(dirname "$0")/../s3-lib.sh"
+[ -z "${THROUGH_S3:-}" ] || through_s3
 FIXTURES=$(realpath "$(dirname "$0")/../fixtures")
 R=$WORK/repo
 export KOPIA_CHECK_FOR_UPDATES=false
@@ -137,6 +139,7 @@ sf "$R" backup "$WORK/v" --as t@h:/v --quiet
 sf "$R" backup "$WORK/w" --as t@h:/w --quiet
 read -r v w <<<"$(snapshots)"
 damage_each own all "$v" "$w"
+[ -z "${THROUGH_S3:-}" ] || finish # the others are directories
 # The newest and the oldest snapshot.
 fixture epochs-history
 damage_each epochs some 3e3e79ae0c25c613/log.txt 1ac6a8a3eeb66a5e/base.bin
