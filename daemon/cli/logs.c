@@ -19,7 +19,8 @@
 #include <time.h>
 
 #define TEXT_MAX 8192
-#define FETCH_S 5 /* between questions for the log of a plugin that is followed */
+#define HEAD "# operation " /* of each attempt in a mover's file, for those who read that */
+#define FETCH_S 5           /* between questions for the log of a plugin that is followed */
 
 struct log_text {
     FILE *file;
@@ -172,6 +173,8 @@ static int from_file(struct logs *l, struct log_text *t, log_entry_fn *fn, void 
         t->partial[t->partial_len] = '\0';
         t->partial_len = 0;
         l->any = true;
+        if (!strncmp(t->partial, HEAD, sizeof HEAD - 1))
+            continue;
         int rc = one_line(t->partial, fn, arg);
         if (rc)
             return rc;

@@ -74,6 +74,7 @@ same "logs of a backup: the lines of all its operations" "$(tail -n 1 "$WORK/mer
     jq -r '[.lines[] | select(.text | test("ends: ok")) | .operation | select(startswith("up-"))] | unique | length')" 2
 same "in the order of time" "$(tail -n 1 "$WORK/merged" | jq '[.lines[].at_ns] | . == sort')" true
 same "and their steps" "$(tail -n 1 "$WORK/merged" | jq '[.lines[] | select(.text == "Completed")] | length')" 2
+same "what the file of a mover begins with is none of it" "$(grep -c '# operation' "$WORK/merged")" 0
 expect "logs --follow of a backup that has ended" 0 'ends: ok' -- ask logs "$id" --follow
 schema logs "logs of a backup in JSON" ask logs "$id" --json
 expect "the slash of a path is the one behind the backup, too" 0 'ends: ok' -- ask logs "$id$WORK/vm/a.img"
