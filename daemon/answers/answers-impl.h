@@ -108,6 +108,8 @@ struct volume_line {
     char *name, *why;     /* why: it is in that state */
     char *failure, *hint; /* of its last backup; "": it did not fail */
     bool unscheduled;     /* protected by what a job has backed up, and none does any more */
+    bool failed;          /* its last backup */
+    const char *half;     /* the restore that has left it incomplete; NULL: none. Valid as long as the row */
 };
 struct volume_lines {
     const struct answer_facts *facts;

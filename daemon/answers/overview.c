@@ -290,7 +290,6 @@ static void look_at_jobs(struct overview *s, struct place *p, struct cfg_subject
 static void look_at_row(struct overview *s, struct place *p, const struct volume_row *v, int64_t now_ns, bool *failed)
 {
     const char *name = v->volume->name[0] ? v->volume->name : v->id;
-    const enum outcome verdict = v->last_verdict ? v->last_verdict : v->last_status;
     const bool changed = strcmp(p->volume->name, v->volume->name) != 0 || p->volume->size != v->volume->size ||
                          strcmp(p->volume->labels, v->volume->labels) != 0;
     volume_desc_set(&p->volume, v->volume);
@@ -302,7 +301,7 @@ static void look_at_row(struct overview *s, struct place *p, const struct volume
     p->recorded = true;
     p->good_ns = v->last_success_ns;
     p->state = volume_judge(v->state == VOL_GONE, p->excluded != NULL, p->good_ns, p->interval_s, now_ns);
-    *failed = verdict == OUTCOME_FAILED || verdict == OUTCOME_PARTIALLY_FAILED || volume_unscheduled(v, p->n_jobs > 0);
+    *failed = volume_failed(v) || volume_unscheduled(v, p->n_jobs > 0) || v->half_restored[0];
     /* volume_judge() judges it otherwise from the first ns after. */
     const int64_t most = p->interval_s * 5 / 2 * NS_PER_S;
     if (p->state == VOLUME_PROTECTED && p->interval_s > 0)

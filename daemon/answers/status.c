@@ -165,6 +165,13 @@ static void add_last_failures(const struct answer_facts *f, json_t *problems)
     for (size_t i = 0; json_array_size(problems) < PROBLEMS_MAX && (id = overview_failing_at(f->overview, i)); i++) {
         const struct volume_line *l = line_of(f, &x, id);
         char hint[1400];
+        if (l && l->half) {
+            snprintf(hint, sizeof hint,
+                     "restore it again; if it is right as it is, `snapferry delete %.1200s` ends this", l->half);
+            add_problem(problems, "error", hint,
+                        "%s is incomplete: %s did not write all of it; so are the backups of it made since", l->name,
+                        l->half);
+        }
         snprintf(hint, sizeof hint,
                  l && l->unscheduled ? "add it to a [job], or exclude it; a backup by hand counts as well: `snapferry "
                                        "backup %.1200s`"
@@ -173,7 +180,7 @@ static void add_last_failures(const struct answer_facts *f, json_t *problems)
         if (l && l->unscheduled)
             add_problem(problems, "warning", hint,
                         "no job backs up %s any more: its last good backup is of the time when one did", l->name);
-        else if (l && l->state == VOLUME_PROTECTED)
+        else if (l && l->state == VOLUME_PROTECTED && l->failed)
             add_problem(problems, "error", l->hint[0] ? l->hint : hint, "the last backup of %s failed%s%s", l->name,
                         l->failure[0] ? ": " : "", l->failure);
     }

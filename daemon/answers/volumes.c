@@ -110,6 +110,12 @@ static void put_unknown(const struct answer_facts *f, const struct volume_row *v
         }
 }
 
+static bool is_recorded(const struct answer_facts *f, const char *backup)
+{
+    CLEANUP(backup_clear) struct backup b = ROW_INIT;
+    return backup_get(f->records, backup, &b, NULL) == 0;
+}
+
 static struct volume_line make_line(const struct volume_lines *x, const struct volume_row *v,
                                     const struct volume_desc *volume, const char *klass)
 {
@@ -133,6 +139,12 @@ static struct volume_line make_line(const struct volume_lines *x, const struct v
     volume_why(l.state, v, excluded, has_job, f->now_ns, why, sizeof why);
     native_row_each(f->records, &its, sum_native, &natives, NULL);
     l.unscheduled = l.state == VOLUME_PROTECTED && volume_unscheduled(v, has_job);
+    l.failed = v && volume_failed(v);
+    l.half = v && v->half_restored[0] && is_recorded(f, v->half_restored) ? v->half_restored : NULL;
+    if (l.half) {
+        const size_t n = strlen(why);
+        snprintf(why + n, sizeof why - n, "%s%s left it incomplete", n ? ", " : "", l.half);
+    }
     if (l.unscheduled) {
         const size_t n = strlen(why);
         snprintf(why + n, sizeof why - n, "%sthough no job backs it up any more", n ? ", " : "");

@@ -52,6 +52,12 @@ enum volume_state volume_judge(bool gone, bool excluded, int64_t good_ns, int64_
     return good_ns > 0 && !old ? VOLUME_PROTECTED : VOLUME_UNPROTECTED;
 }
 
+bool volume_failed(const struct volume_row *v)
+{
+    const enum outcome verdict = v->last_verdict ? v->last_verdict : v->last_status;
+    return verdict == OUTCOME_FAILED || verdict == OUTCOME_PARTIALLY_FAILED;
+}
+
 bool volume_unscheduled(const struct volume_row *v, bool has_job)
 {
     return !has_job && v && v->unscheduled_ns > 0 && v->last_success_ns > 0 && v->last_success_ns < v->unscheduled_ns;

@@ -46,6 +46,8 @@ static inline int64_t job_interval(const struct job_view *j, int64_t interval_s)
 }
 /* good_ns: when its last good backup ended, 0: there is none. interval_s: volume_interval(). */
 enum volume_state volume_judge(bool gone, bool excluded, int64_t good_ns, int64_t interval_s, int64_t now);
+/* Whether its last backup failed, but for those that were canceled or skipped. */
+bool volume_failed(const struct volume_row *v);
 /* Whether no job names one any more that a job with a schedule backed up, and nobody has since. Without an interval it
  * stays protected for ever, and nothing else would say so. */
 bool volume_unscheduled(const struct volume_row *v, bool has_job);

@@ -324,6 +324,21 @@ static enum target_state target_left(const struct operation *op)
     return op->filled && op->target ? TARGET_UNKNOWN : TARGET_UNTOUCHED;
 }
 
+/* A part is no whole restore, but may leave the whole incomplete. */
+static void note_target(struct decide *d, const struct operation *op)
+{
+    CLEANUP(volume_row_clear) struct volume_row v = ROW_INIT;
+    struct err e = ERR_INIT;
+    const bool left = op->target_state == TARGET_INCOMPLETE || op->target_state == TARGET_UNKNOWN;
+    if ((!left && (op->target_state != TARGET_COMPLETE || op->ranged)) || volume_find(d, op->target_name, &v) < 0)
+        return;
+    if (!left && !v.half_restored[0])
+        return;
+    str_set(&v.half_restored, left ? op->parent : "");
+    if (volume_row_save(d->records, &v, &e) < 0)
+        plan_log(d, LOG_LVL_WARNING, "volume %s: %s", v.volume->name, e.msg);
+}
+
 static void terminal(struct decide *d, struct operation *op)
 {
     if (op->outcome == OUTCOME_NONE)
@@ -343,6 +358,7 @@ static void terminal(struct decide *d, struct operation *op)
         else if (op->target_state == TARGET_UNKNOWN)
             plan_log(d, LOG_LVL_WARNING, "%s: it is not known whether %s was replaced", operation_label(op),
                      op->target_name);
+        note_target(d, op);
     }
     if (operation_become(d, op, op_state_of(op->outcome)) < 0)
         return;

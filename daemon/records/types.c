@@ -591,6 +591,7 @@ static const struct field_desc volume_row_table[] = {
     TIME(appeared_ns, .about = "when it came to a storage class whose others had been listed before"),
     ENUM(last_status, outcome),
     ENUM(last_verdict, outcome, .about = "neither canceled nor skipped"),
+    STR(half_restored, .about = "the restore that has left it incomplete"),
     STR(last_backup),
     TIME(last_end_ns),
     TIME(last_success_ns),

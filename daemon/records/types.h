@@ -726,6 +726,7 @@ struct volume_row {
                                did */
     int64_t appeared_ns;    /* when it came to a class whose others had been listed before; 0: that is not known */
     enum outcome last_status, last_verdict;
+    char *half_restored; /* the restore that has left it incomplete, since when none has completed; "": none */
     char *last_backup;
     int64_t last_end_ns, last_success_ns, last_snapshot_ns;
     int64_t last_changed_bytes; /* -1: not known */

@@ -124,6 +124,8 @@ expect "with -r, of a file that is not empty, it is --resume" 17 '--resume conti
 rm "$CONF/conf.d/50-slow.ini"
 config_class images "$WORK/xfs" 'snapshots-to-retain = 1' 'write-limit = 3MiB'
 check "reload" ask reload --wait --quiet
+same "a backup of the device" "$(wait_state "$(submit "$DEV")" Completed 60)" Completed
+half() { ask status | grep -A1 "$DEV is incomplete: $1 did not write all of it"; }
 R=$(askj restore "$A/$WORK/xfs/v.img" "$DEV" --overwrite --from repository | jq -r .restore)
 until_true 30 eval '[ "$(state "$(op_id "$R")")" = Running ]'
 expect "a second restore to its target: refused at once" 14 "$DEV is the target of $R, which has not ended" -- \
@@ -137,9 +139,18 @@ same "the restore goes on" "$(state "$(op_id "$R")")" Running
 expect "the backup is canceled" 0 -- ask cancel "$B" --wait
 expect "one that is canceled: who cancels it is told" 0 'Canceled: its target is incomplete' -- ask cancel "$R" --wait
 expect "and who looks at it later" 0 'Target state +incomplete' -- ask describe "$R"
+check "as long as it is so, it is a problem" until_true 10 half "$R"
+check "with what to do" grep -q "snapferry delete $R" <<<"$(half "$R")"
+check "which the list of volumes has, too" grep -q "$R left it incomplete" <<<"$(askj volumes)"
+same "a backup of it" "$(wait_state "$(submit "$DEV")" Completed 60)" Completed
+check "does not end that" half "$R"
 config_class images "$WORK/xfs" 'snapshots-to-retain = 1'
 check "reload again" ask reload --wait --quiet
-pack=$(find "$REPO" -path "$REPO/p*" -name '*.f' -size +4M | sort | head -n 1)
+expect "a range of it" 0 -- restore "$DEV" --offset 0 --length 4096
+check "neither" half "$R"
+expect "a whole restore" 0 -- restore "$DEV" --overwrite --from repository
+check "does" until_true 10 eval '! half "$R"'
+pack=$(find "$REPO" -path "$REPO/p*" -name '*.f' -size +4M -printf '%T@ %p\n' | sort -n | sed -n '1s/^[^ ]* //p')
 dd if=/dev/zero of="${pack:-$WORK/none}" bs=4096 count=100 seek=600 conv=notrunc status=none
 random_file "$WORK/xfs/old.img" $((12 * MIB)) 65
 cp "$WORK/xfs/old.img" "$WORK/old.copy"
@@ -148,6 +159,10 @@ expect "a damaged repository, into a file: untouched" 15 'target is untouched' -
 check "it is" cmp "$WORK/old.copy" "$WORK/xfs/old.img"
 dd if=/dev/urandom of="$DEV" bs=1M count=20 conv=fsync status=none
 expect "onto a device: incomplete" 15 'target is incomplete' -- restore "$DEV" --overwrite
+R=$(askj backups | jq -r '[.backups[] | select(.kind == "restore" and .state == "Failed")] | max_by(.created_ns).id')
+check "which is a problem, too" until_true 10 half "$R"
+check "until somebody says that it is right" ask delete "$R" --yes --wait --quiet
+check "by the deletion of its record" until_true 10 eval '! half "$R"'
 check "nothing is left behind" clean_state "$WORK/xfs" "$WORK/ext"
 stops "the daemon stops"
 finish
