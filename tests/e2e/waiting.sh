@@ -101,6 +101,8 @@ check "one that has just gone away: it waits as well, and tells so" until_true 1
 mv "$REPO.away" "$REPO"
 wait $WAITING
 same "it completes when that is back" $? 0
+check "who had a repository before is not told to make another" \
+    eval '! askj operations --all | jq -c ".operations[].error.hint" | grep -q "repo create"'
 config_class img "$WORK/xfs" 'repo-outage-max = 2h'
 
 # ---- a configuration that is changed meanwhile ----

@@ -221,11 +221,21 @@ static int check_identity(struct agent *a, const struct repo_format *f, struct e
                                              : "is the right file system mounted");
 }
 
+/* Whoever has had it before is not told to make another one. */
+static int is_away(const struct agent *a, int rc, struct err *e)
+{
+    if (rc < 0 && e->cls == ERR_NO_REPO && a->job.repository_id)
+        err_hint(e, "%s? it has been there before: do not make another one",
+                 a->job.repository.remote ? "are endpoint, bucket and prefix right"
+                                          : "is the right file system mounted");
+    return rc;
+}
+
 static int blobs_of(struct agent *a, struct blobs **ret, struct err *e)
 {
     if (!a->password)
         return err_set(e, ERR_USAGE, EINVAL, "no password received with the job");
-    int rc = place_open(ret, &a->job, a->credentials_fd, a->link, e);
+    int rc = is_away(a, place_open(ret, &a->job, a->credentials_fd, a->link, e), e);
     closep(&a->credentials_fd);
     a->credentials_fd = -1;
     if (rc < 0)
@@ -270,7 +280,7 @@ static int open_repository(struct agent *a, struct repo **ret, struct err *e)
                                  .key = given ? &key : NULL};
     closep(&a->key_fd);
     a->key_fd = -1;
-    rc = repo_open(ret, b, a->password, &ro, e);
+    rc = is_away(a, repo_open(ret, b, a->password, &ro, e), e);
     if (given)
         OPENSSL_cleanse(&key, sizeof key);
     if (rc < 0)
