@@ -5,6 +5,7 @@
 #include "io/mounts.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/fs.h>
@@ -67,6 +68,16 @@ bool sysfs_dev(const char *dir, const char *name, dev_t *ret)
         return false;
     *ret = makedev(maj, min);
     return true;
+}
+
+int blockdev_writable(int fd, const char *path, struct err *e)
+{
+    int read_only = 0;
+    if (ioctl(fd, BLKROGET, &read_only) < 0 || !read_only)
+        return 0;
+    err_plain(e, ERR_TARGET, EROFS, "restore target %s is a read-only device", path);
+    err_hint(e, "restore to another device, or allow writing with `blockdev --setrw %s`", path);
+    return -EROFS;
 }
 
 uint64_t blockdev_size(int fd)

@@ -32,6 +32,8 @@ bool blockdev_children(const char *dir, const char *sub, bool (*fn)(dev_t, const
 
 /* Size in bytes by BLKGETSIZE64; 0 if the device no longer exists. */
 uint64_t blockdev_size(int fd);
+/* A restore target that is read-only is refused: no other attempt changes that. */
+int blockdev_writable(int fd, const char *path, struct err *e);
 
 /* Medium of a device, determined through partitions, dm and md members, and the file of a loop device. */
 enum source_media blockdev_media(dev_t dev);

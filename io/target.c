@@ -123,9 +123,9 @@ static int setup_device(struct target *t, struct err *e)
     if (fstat(t->fd, &now) < 0 || !S_ISBLK(now.st_mode))
         return err_set(e, ERR_TARGET, 0, "restore target %s changed while it was opened", t->path);
     t->rdev = now.st_rdev;
-    int read_only = 0;
-    if (ioctl(t->fd, BLKROGET, &read_only) == 0 && read_only)
-        return err_set(e, ERR_PERMISSION, EROFS, "restore target %s is a read-only device", t->path);
+    int rc = blockdev_writable(t->fd, t->path, e);
+    if (rc < 0)
+        return rc;
     t->size = blockdev_size(t->fd);
     if (t->size < t->o.size) {
         err_set(e, ERR_TARGET, 0, "restore target %s is too small: it has %" PRIu64 " bytes, the image has %" PRIu64,

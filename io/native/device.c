@@ -516,6 +516,8 @@ static int device_target(const struct driver_class *c, const char *name, uint64_
         return err_set(e, ERR_TARGET, ENOTBLK, "restore target %s is not a block device", name);
     CLEANUP_CLOSE int fd = -1;
     int rc = driver_target_open(name, &fd, e);
+    if (rc >= 0)
+        rc = blockdev_writable(fd, name, e);
     if (rc < 0)
         return rc;
     if (ioctl(fd, BLKGETSIZE64, &have) < 0 || have < size) {

@@ -39,6 +39,9 @@ expect "a device that holds something is not overwritten" 17 'not empty: ext4 fo
 expect "unless told" 0 "\"path\":\"$dev\"" -- call target "$dev" 1048576 "$(uuid)" overwrite
 expect "too small" 17 'too small: it has 16777216 bytes, the image has 16777217' \
     -- call target "$dev" 16777217 "$(uuid)" overwrite
+blockdev --setro "$dev"
+expect "read-only" 17 "is a read-only device" -- call target "$dev" 1048576 "$(uuid)" overwrite
+blockdev --setrw "$dev"
 expect "not there" 16 -- call target /dev/no-such-thing 1 "$(uuid)" keep
 expect "another device than the one that was looked up" 19 'no longer the device' -- call snapshot "$dev" \
     "$(uuid)" device:fs-uuid:0

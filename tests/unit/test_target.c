@@ -401,7 +401,7 @@ static void refuses_busy_devices(void **state)
     assert_true(shell("blockdev --setro %s", dev));
     enum err_class read_only = class_of_open(dev, &o);
     assert_true(shell("blockdev --setrw %s", dev)); /* it outlives the detaching */
-    assert_int_equal(read_only, ERR_PERMISSION);
+    assert_int_equal(read_only, ERR_TARGET);
     loop_drop(dev);
 }
 
