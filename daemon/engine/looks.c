@@ -7,6 +7,7 @@
  */
 #include "daemon/engine/facts.h"
 #include "daemon/engine/engine-impl.h"
+#include "daemon/records/driver-kind.h"
 
 #include <string.h>
 
@@ -193,7 +194,8 @@ static void find_away(struct fact *v, void *arg)
 }
 
 /* One that is removed is no problem; one that has disappeared with its file system is: that below the place where it
- * was mounted may have no volumes and be as good as it. If all of the class have, status says so of the class. */
+ * was mounted may have no volumes and be as good as it; with its pool or group: patterns need not name it. If all of
+ * the class have, status says so of the class. */
 static void tell_away(struct engine *g, const struct class_seen *seen, json_t *passed, const json_t *before)
 {
     CLEANUP_JSON json_t *ids = json_object(), *pools = json_object();
@@ -202,6 +204,8 @@ static void tell_away(struct engine *g, const struct class_seen *seen, json_t *p
     json_t *names;
     const char *pool;
     size_t i;
+    const struct cfg_class *c = cfg_class(g->cfg, seen->name);
+    const struct driver_kind *k = driver_kind_of(c ? c->driver : "");
     if (!seen->whole || !json_object_size(seen->places) || !json_array_size(seen->volumes))
         return;
     json_array_foreach(seen->volumes, i, v) json_object_set_new(ids, volume_seen_of(v).id, json_true());
@@ -209,16 +213,18 @@ static void tell_away(struct engine *g, const struct class_seen *seen, json_t *p
     facts_each(g, ROW_VOLUME, find_away, &x);
     json_object_foreach(pools, pool, names)
     {
-        char text[1400], hint[600];
+        char text[1400], hint[900], back[300];
         const char *first = json_string_value(json_array_get(names, 0));
         const size_t n = json_array_size(names);
         json_array_foreach(names, i, v) if (strcmp(json_string_value(v), first) < 0) first = json_string_value(v);
-        snprintf(text, sizeof text, "storage class \"%s\": the file system of %zu volume%s is no longer there: %.1000s",
-                 seen->name, n, n == 1 ? "" : "s", first);
+        snprintf(text, sizeof text, "storage class \"%s\": the %s%s%.255s of %zu volume%s is no longer there: %.800s",
+                 seen->name, k->place ? k->place : "file system", k->place ? " " : "", k->place ? pool : "", n,
+                 n == 1 ? "" : "s", first);
+        snprintf(back, sizeof back, k->place ? "%s" : "mount it (UUID %.64s)", k->place ? k->get_back : pool);
         snprintf(hint, sizeof hint,
-                 n == 1 ? "mount it (UUID %.64s); if it was removed: `snapferry forget %.400s`"
-                        : "mount it (UUID %.64s); if it was removed: `snapferry forget VOLUME` for each, first %.400s",
-                 pool, first);
+                 n == 1 ? "%s; if it was removed: `snapferry forget %.400s`"
+                        : "%s; if it was removed: `snapferry forget VOLUME` for each, first %.400s",
+                 back, first);
         pass_over(passed, before, text, hint);
     }
 }

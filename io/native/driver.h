@@ -61,7 +61,7 @@ struct volume {
     bool in_use;              /* open for writing or mounted read-write, as far as can be determined */
     /* volumes() only: it is there, but must not be backed up, since another one has its identity; borrowed. NULL: none
      * has. Without an id: `name` is a place whose volumes cannot be told; without either it is a place on `pool`, where
-     * volumes were looked for. */
+     * volumes were looked for: with one that is not told the volumes on it have disappeared. */
     const struct err *doubt;
 };
 

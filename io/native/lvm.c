@@ -102,6 +102,22 @@ static void warn_of_groups(const struct driver_class *c, const struct lvm_report
     }
 }
 
+/* The group, and the thin pool that this is: one of them that has none of its volumes any more was emptied, else it has
+ * disappeared. */
+static int tell_places(const struct lvm_report *r, size_t i, struct volume *v, volume_fn *fn, void *arg)
+{
+    const struct lvm_lv *lv = &r->lv[i];
+    int rc = 0;
+    memset(v, 0, sizeof *v);
+    snprintf(v->pool, sizeof v->pool, "%s", lv->vg);
+    if (i == 0 || strcmp(lv->vg, r->lv[i - 1].vg) != 0)
+        rc = fn(v, arg);
+    if (rc < 0 || !lvm_is_pool(lv))
+        return rc;
+    snprintf(v->pool, sizeof v->pool, "%.120s/%.120s", lv->vg, lv->name);
+    return fn(v, arg);
+}
+
 static int lvm_volumes(const struct driver_class *c, volume_fn *fn, void *arg, struct err *e)
 {
     struct lvm_report r = LVM_REPORT_INIT;
@@ -114,6 +130,8 @@ static int lvm_volumes(const struct driver_class *c, volume_fn *fn, void *arg, s
         warn_of_groups(c, &r);
     for (size_t i = 0; rc == 0 && i < r.n; i++) {
         struct err why = ERR_INIT;
+        if ((rc = tell_places(&r, i, v, fn, arg)) < 0)
+            break;
         snprintf(v->name, sizeof v->name, "%s", r.lv[i].path);
         v->labels[0] = '\0';
         if (!v->name[0] || (!labels && !lvm_is_matched(c, v)))

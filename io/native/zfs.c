@@ -135,6 +135,23 @@ static void warn_of_pools(const struct driver_class *c, const struct zfs_report 
     }
 }
 
+/* One that has none of its volumes any more was emptied, else it is not imported. */
+static int tell_pools(const struct zfs_report *r, volume_fn *fn, void *arg, struct err *e)
+{
+    char pool[ZFS_NAME_MAX], before[ZFS_NAME_MAX] = "";
+    CLEANUP_FREE struct volume *v = calloc(1, sizeof *v);
+    int rc = v ? 0 : err_nomem(e);
+    for (size_t i = 0; rc == 0 && i < r->n; i++) {
+        zfs_pool_of(r->row[i].name, pool);
+        if (!strcmp(pool, before))
+            continue;
+        memcpy(before, pool, sizeof before);
+        snprintf(v->pool, sizeof v->pool, "%s", pool);
+        rc = fn(v, arg);
+    }
+    return rc;
+}
+
 static int zfs_volumes(const struct driver_class *c, volume_fn *fn, void *arg, struct err *e)
 {
     struct zfs_report r = ZFS_REPORT_INIT;
@@ -143,6 +160,8 @@ static int zfs_volumes(const struct driver_class *c, volume_fn *fn, void *arg, s
     int rc = zfs_report_read(&r, NULL, e);
     if (rc == 0)
         warn_of_pools(c, &r);
+    if (rc == 0)
+        rc = tell_pools(&r, fn, arg, e);
     if (rc == 0 && r.n && !(v = l.v = calloc(r.n, sizeof *l.v)))
         rc = err_nomem(e);
     for (size_t i = 0; rc == 0 && i < r.n; i++) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* The drivers of LVM without LVM: real reports of lvs, owner tags, names, and the sentences of its errors. The rest is
  * tests/vm/11-lvm-thin.sh and 12-lvm.sh. */
+#include "tests/unit/places.h"
 #include "tests/unit/test.h"
 
 #include "io/native/lvm.h"
@@ -423,6 +424,24 @@ static void what_lvm_says(void **state)
     }
 }
 
+/* Of a group or thin pool that is there its volumes may be gone; of one that is not told they have disappeared with it.
+ */
+static void groups_and_pools_are_told(void **state)
+{
+    (void)state;
+    static const char *const match[] = {"/dev/*/*", NULL};
+    const struct driver_class thin = {.name = "c", .driver = "lvm-thin", .match = match, .target = "", .node = "n"};
+    char *CLEANUP_FREE report = realpath(fixture_path("lvm/lvs.json"), NULL);
+    char script[600], told[PLACES_TEXT] = "";
+    struct err e = ERR_INIT;
+    snprintf(script, sizeof script, "cat %s", report);
+    stand_in(script);
+    if (driver_lvm_thin.volumes(&thin, note_place, told, &e) < 0)
+        fail_msg("%s", e.msg);
+    assert_string_equal(told, "place:vg0 place:vg0/tp place:vg-two place:vg0 /dev/vg0/db1 /dev/vg0/odd--na.me_+x "
+                              "/dev/vg0/ofsnap /dev/vg0/snapferry-6f1c2a30-0000-4000-8000-000000000001");
+}
+
 /* A report that fails is never an empty one: what is not listed would be taken for removed. */
 static void reports_that_fail(void **state)
 {
@@ -550,6 +569,7 @@ int main(void)
         cmocka_unit_test(a_pool_that_cannot_be_used),
         cmocka_unit_test(what_lvm_says),
         cmocka_unit_test(reports_that_fail),
+        cmocka_unit_test(groups_and_pools_are_told),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

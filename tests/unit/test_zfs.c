@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* The driver zfs without ZFS: real output of zfs get and zpool get, owner tags, holds, names, a real send stream, and
  * the sentences of its errors. The rest is tests/vm/14-zfs.sh. */
+#include "tests/unit/places.h"
 #include "tests/unit/test.h"
 
 #include "io/native/zfs-stream.h"
@@ -543,6 +544,25 @@ static void what_zfs_says(void **state)
     assert_int_equal(zfs_change("cannot do it", args, &e), 0);
 }
 
+/* Of a pool that is imported its volumes may be gone; of one that is not told they have disappeared with it. */
+static void pools_are_told(void **state)
+{
+    (void)state;
+    static const char *const match[] = {"/dev/zvol/*/*/d*", NULL};
+    const struct driver_class c = {.name = "c", .driver = "zfs", .match = match, .target = "", .node = "n"};
+    char *CLEANUP_FREE report = realpath(fixture_path("zfs/get"), NULL);
+    char script[1000], told[PLACES_TEXT] = "";
+    struct err e = ERR_INIT;
+    snprintf(script, sizeof script,
+             "case \"$*\" in *local,inherited*) ;; *) sed '/^[^[:space:]]*@/d' %s; sed '/^[^[:space:]]*@/d; "
+             "s:^tank/:other/:' %s ;; esac",
+             report, report);
+    stand_in(script);
+    if (driver_zfs.volumes(&c, note_place, told, &e) < 0)
+        fail_msg("%s", e.msg);
+    assert_string_equal(told, "place:other place:tank /dev/zvol/other/vm/d1 /dev/zvol/tank/vm/d1");
+}
+
 /* Snapshots of another tool go first; one that this tool has removed meanwhile does not keep the volume. */
 static void a_snapshot_that_is_gone_meanwhile(void **state)
 {
@@ -595,19 +615,13 @@ static void a_real_stream(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_real_report),
-        cmocka_unit_test(reports_are_read_strictly),
-        cmocka_unit_test(a_real_pool),
-        cmocka_unit_test(labels_of_volumes),
-        cmocka_unit_test(what_selects),
-        cmocka_unit_test(tags_there_and_back),
-        cmocka_unit_test(tag_of_a_group),
-        cmocka_unit_test(inherited_ids),
-        cmocka_unit_test(holds),
-        cmocka_unit_test(names),
-        cmocka_unit_test(classes),
-        cmocka_unit_test(what_zfs_says),
-        cmocka_unit_test(a_snapshot_that_is_gone_meanwhile),
+        cmocka_unit_test(a_real_report),  cmocka_unit_test(reports_are_read_strictly),
+        cmocka_unit_test(a_real_pool),    cmocka_unit_test(labels_of_volumes),
+        cmocka_unit_test(what_selects),   cmocka_unit_test(tags_there_and_back),
+        cmocka_unit_test(tag_of_a_group), cmocka_unit_test(inherited_ids),
+        cmocka_unit_test(holds),          cmocka_unit_test(names),
+        cmocka_unit_test(classes),        cmocka_unit_test(what_zfs_says),
+        cmocka_unit_test(pools_are_told), cmocka_unit_test(a_snapshot_that_is_gone_meanwhile),
         cmocka_unit_test(a_real_stream),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -254,4 +254,19 @@ check "strict" systemctl reload snapferryd
 id=$(submit $A $X)
 same "and refused where that is more than is allowed" "$(wait_state "$id" Failed 900)" Failed
 expect "verify" 0 -- ask verify main --read-percent 100 --wait --quiet
+
+# ---- a pool disappears that no pattern names ----
+rm $CONF/conf.d/zvols.ini
+config_add pools "$(printf '%s\n' '[storage-class "pools"]' 'driver = zfs' 'match = /dev/zvol/*/* /dev/zvol/*/*/*')"
+check "a class of all pools" systemctl reload snapferryd
+away() { ask status | grep -A1 'class "pools": the pool pond of 1 volume is no longer there: /dev/zvol/pond/x'; }
+in_pools() { askj volumes | jq -e '.volumes[] | select(.name == "/dev/zvol/pond/x" and .class == "pools")'; }
+check "the volume of the second one" until_true 120 in_pools
+same "its pool is no problem" "$(away)" ""
+zpool export pond
+check "not imported: a problem" until_true 120 away
+check "with what to do" eval 'away | grep "import it.*snapferry forget /dev/zvol/pond/x"'
+expect "status --check" 3 -- ask status --check
+zpool import pond
+check "imported again: none" until_true 120 eval '! away'
 finish
