@@ -96,6 +96,8 @@ void mover_ready(struct decide *d, struct operation *op, const struct event *ev)
         operation_cancel(d, op);
         return;
     }
+    if (op->kind == KIND_RESTORE && op->state == OP_STARTING)
+        op->first_run = !op->running_ns;
     if (!op->running_ns)
         op->running_ns = decide_now(d);
     if (op->policy->mover[0])
@@ -180,6 +182,15 @@ static void mover_failed(struct decide *d, struct operation *op, const struct mo
     plan_mover_forget(d, op->id, NULL, NULL); /* the next attempt starts with an empty result file */
 }
 
+/* A device that no attempt has begun to write to is as it was. */
+static void note_untouched(struct operation *op, const struct mover_report *r, const struct mover_figures *f)
+{
+    const bool ended = r->outcome == MOVER_FAILED || r->outcome == MOVER_TRANSIENT || r->outcome == MOVER_CANCELED;
+    if (op->first_run && (r->outcome == MOVER_NEVER_STARTED || (ended && f->untouched)))
+        op->running_ns = 0;
+    op->first_run = false;
+}
+
 void mover_ended(struct decide *d, struct operation *op, const struct mover_report *r)
 {
     const struct live *l = live_find(d, op->id);
@@ -203,6 +214,7 @@ void mover_ended(struct decide *d, struct operation *op, const struct mover_repo
         d->plan.failed = true;
     if (!op->filled) /* of a restore that is reported again after a restart */
         count_mover_ended(d, op, r, &f);
+    note_untouched(op, r, &f);
     if (r->outcome == MOVER_OK) {
         mover_succeeded(d, op, &f);
     } else if (op->cancel) {

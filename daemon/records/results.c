@@ -305,6 +305,7 @@ static const struct field_desc mover_figures_table[] = {
     FIELD(policy_error, "policyError", FIELD_STR),
     BOOL(partial),
     BOOL(recorded),
+    FIELD(untouched, "targetUntouched", FIELD_BOOL),
     SIZE(read, "readBytes"),
     SIZE(zero, "zeroBytes"),
     SIZE(hole, "holeBytes"),

@@ -184,8 +184,9 @@ struct mover_figures {
     bool there;
     struct mover_result result;
     char *bottleneck, *policy_error;
-    bool partial;  /* unreadable ranges were stored as zeros */
-    bool recorded; /* it has written the provisional record of its backup */
+    bool partial;   /* unreadable ranges were stored as zeros */
+    bool recorded;  /* it has written the provisional record of its backup */
+    bool untouched; /* a restore that ended before it began to write */
     int64_t read, zero, hole, chunks, deduped, bad, written;
     int64_t contents, contents_read, damages; /* of a verification */
     json_t *bad_ranges;

@@ -304,6 +304,7 @@ static const struct field_desc operation_table[] = {
     BYTES(list_bytes),
     TIME(moving_ns),
     TIME(running_ns),
+    BOOL(first_run, .about = "running_ns is of this attempt"),
     FIELD(identity, "identity", FIELD_TEXT, .about = "of the mover's process"),
     STR(plugin_id),
     FIELD(progress, "progress", FIELD_OBJECT),

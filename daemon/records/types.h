@@ -542,6 +542,7 @@ struct operation {
     /* record */
     bool requested;      /* a check of a repository: not only operations wait for its answer */
     bool tried;          /* it has failed at least once: nobody waits for it any more */
+    bool first_run;      /* restore: running_ns is of this attempt */
     struct strs records; /* ids of the backups whose outcome it writes into its repository */
     int64_t proved;      /* of these backups, what was found of so many is noted; of the next one up to this number */
     uint64_t proved_seq;

@@ -86,6 +86,16 @@ ended "another program opens it" Failed untouched 'in use'
 exec 9>&-
 same "and keeps it" "$(cat "$T")" precious
 clean "nothing is left behind" 10 "$WORK/xfs" "$WORK/ext"
+# ---- what cannot begin leaves a device as it was, and says so ----
+truncate -s 8M "$WORK/dev.raw"
+DEV=$(loop_device "$WORK/dev.raw")
+at_exit "losetup -d $DEV"
+echo precious >"$DEV"
+check "the snapshot is removed by somebody" sf "$REPO" snapshot delete --force --quiet \
+    "$(doc "$(op_id "$A")" | jq -r .result.snapshotID)"
+expect "a restore to a device that cannot begin" 16 'no snapshot.*its target is untouched' -- \
+    ask restore "$A/$WORK/xfs/v.img" "$DEV" --from repository --overwrite --yes --wait
+same "it is untouched" "$(head -c 8 "$DEV")" precious
 stops "the daemon stops"
 explain_failure
 finish

@@ -308,6 +308,8 @@ static int job_run(struct agent *a, struct err *e)
                             .copy_credentials = a->copy_credentials_fd,
                             .link = a->link,
                             .result = a->result};
+    if (a->job.kind == JOB_RESTORE)
+        json_object_set_new(a->result, "targetUntouched", json_true()); /* until it begins */
     int rc = open_repository(a, &r, e);
     password_free(take_ptr(&a->password));
     if (rc < 0)

@@ -86,6 +86,7 @@ int run_restore(struct run_context *x, struct repo *r, struct err *e)
         .cancel = x->cancel,
     };
     struct restore_result t = {0};
+    json_object_del(x->result, "targetUntouched");
     rc = restore_run_fd(r, &entry.obj, size, x->device, j->target_name, &ro, &t, e);
     restore_result_json(x->result, j, &t);
     dir_entry_clear(&entry);
