@@ -12,7 +12,8 @@ blobs() { find "$1" -name '*.f' ! -name '*_snapferry*' ! -path '*/_/*' ! -name '
 record() { find "$C" -name '*copy-gone*.f'; }
 # What the record has was missed DAYS earlier.
 age() { awk -v s=$(($1 * 86400)) '{ print $1, $2 - s }' "$(record)" >"$WORK/aged" && cat "$WORK/aged" >"$(record)"; }
-of() { askj describe "$(sql "SELECT id FROM operations ORDER BY seq DESC LIMIT 1")" | jq ".operation.result.copy.$1"; }
+last() { sql "SELECT id FROM operations WHERE json_extract(doc, '\$.kind') = 'copy' ORDER BY seq DESC LIMIT 1"; }
+of() { askj describe "$(last)" | jq ".operation.result.copy.$1"; } # others are made by the daemon itself
 problems() { askj status | jq '[.problems[] | select(.text | test("more than half of it"))] | length'; }
 
 sf "$REPO" repo create --quiet --node-name testnode --splitter FIXED-128K
