@@ -496,8 +496,8 @@ struct target_named {
 const struct class_desc *class_of_target(const struct cfg *c, const struct target_named *t);
 /* Whether what was stored by `of` cannot be restored to it as it is named: ERR_USAGE. */
 int target_refused(const struct cfg *c, const struct target_named *t, const struct operation *of, struct err *e);
-/* Whether operations that have not ended forbid it: another restore has this target, or a backup reads it as it is,
- * without a snapshot (`in_place`: the restore would change it meanwhile). ERR_BUSY. */
+/* Whether operations that have not ended forbid it: another restore has this target, or a backup takes a snapshot of
+ * it, or reads it without one (`in_place`: the restore would change it meanwhile). ERR_BUSY. */
 int target_in_use(struct decide *d, const char *target, bool in_place, struct err *e);
 /* Whether a restore that has not ended writes in place what is backed up by `op`, so that a backup would store a half
  * of it: ERR_BUSY. */

@@ -324,12 +324,12 @@ static enum target_state target_left(const struct operation *op)
     return op->filled && op->target ? TARGET_UNKNOWN : TARGET_UNTOUCHED;
 }
 
-/* A part is no whole restore, but may leave the whole incomplete. */
+/* A part is no whole restore, but may leave the whole incomplete. What may have been replaced is whole in any case. */
 static void note_target(struct decide *d, const struct operation *op)
 {
     CLEANUP(volume_row_clear) struct volume_row v = ROW_INIT;
     struct err e = ERR_INIT;
-    const bool left = op->target_state == TARGET_INCOMPLETE || op->target_state == TARGET_UNKNOWN;
+    const bool left = op->target_state == TARGET_INCOMPLETE;
     if ((!left && (op->target_state != TARGET_COMPLETE || op->ranged)) || volume_find(d, op->target_name, &v) < 0)
         return;
     if (!left && !v.half_restored[0])
