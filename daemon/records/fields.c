@@ -145,13 +145,60 @@ static void init_field(const struct field_desc *f, void *p)
     }
 }
 
-void fields_init(const struct fields *t, void *s)
+static bool owns(const struct field_desc *f)
 {
-    memset(s, 0, t->size);
-    for (unsigned i = 0; i < t->n; i++)
-        init_field(&t->v[i], place(&t->v[i], s));
+    switch ((enum field_type)f->type) {
+    case FIELD_STR:
+    case FIELD_TEXT:
+    case FIELD_REST:
+    case FIELD_STRS:
+    case FIELD_JSON:
+    case FIELD_OBJECT:
+    case FIELD_ARRAY:
+    case FIELD_STRUCT:
+    case FIELD_STRUCTS:
+    case FIELD_SHARED:
+        return true;
+    case FIELD_INT:
+    case FIELD_UINT:
+    case FIELD_BOOL:
+    case FIELD_REAL:
+    case FIELD_ENUM:
+    case FIELD_ERR:
+        break;
+    }
+    return false;
 }
 
+static const struct field_plan *plan_of(const struct fields *t)
+{
+    struct field_plan *plan = t->plan;
+    if (plan->made)
+        return plan;
+    plan->n = 0;
+    for (unsigned i = 0; i < t->n; i++) {
+        init_field(&t->v[i], place(&t->v[i], plan->image));
+        if (owns(&t->v[i]))
+            plan->owned[plan->n++] = (uint8_t)i;
+    }
+    plan->made = true;
+    return plan;
+}
+
+/* Nothing of it is set, and it owns nothing. False says nothing: the bytes between its members may differ. */
+static bool is_unset(const struct fields *t, const void *s)
+{
+    return !memcmp(s, plan_of(t)->image, t->size);
+}
+
+void fields_init(const struct fields *t, void *s)
+{
+    memcpy(s, plan_of(t)->image, t->size);
+}
+
+static void release_all(const struct fields *t, void *s);
+
+/* Leaves what is set behind. */
 static void release_field(const struct field_desc *f, void *p)
 {
     switch ((enum field_type)f->type) {
@@ -169,12 +216,13 @@ static void release_field(const struct field_desc *f, void *p)
         json_decref(*(json_t **)p);
         break;
     case FIELD_STRUCT:
-        fields_clear(f->of, p);
+        if (!is_unset(f->of, p))
+            release_all(f->of, p);
         break;
     case FIELD_STRUCTS: {
         struct list_of_structs *l = p;
         for (unsigned i = 0; i < l->n; i++)
-            fields_clear(f->of, element(l, f->of, i));
+            release_all(f->of, element(l, f->of, i));
         free(l->v);
         break;
     }
@@ -199,13 +247,19 @@ void field_reset(const struct field_desc *f, void *p)
     init_field(f, p);
 }
 
-void fields_clear(const struct fields *t, void *s)
+static void release_all(const struct fields *t, void *s)
 {
-    for (unsigned i = 0; i < t->n; i++)
-        release_field(&t->v[i], place(&t->v[i], s));
+    const struct field_plan *plan = plan_of(t);
+    for (unsigned i = 0; i < plan->n; i++)
+        release_field(&t->v[plan->owned[i]], place(&t->v[plan->owned[i]], s));
     json_decref(*unknown_of(t, s));
     if (is_shared(t))
         free(((struct shared *)s)->text);
+}
+
+void fields_clear(const struct fields *t, void *s)
+{
+    release_all(t, s);
     fields_init(t, s);
 }
 
@@ -229,7 +283,7 @@ static int copy_field(const struct field_desc *f, void *p, const void *from)
         json_incref(*(json_t **)p);
         return 0;
     case FIELD_STRUCT:
-        return fields_copy(f->of, p, from);
+        return is_unset(f->of, from) ? 0 : fields_copy(f->of, p, from);
     case FIELD_STRUCTS: {
         const struct list_of_structs *src = from;
         struct list_of_structs *l = p;
@@ -260,11 +314,14 @@ static int copy_field(const struct field_desc *f, void *p, const void *from)
 
 int fields_copy(const struct fields *t, void *ret, const void *s)
 {
+    const struct field_plan *plan = plan_of(t);
     int rc = 0;
     memcpy(ret, s, t->size);
-    for (unsigned i = 0; i < t->n; i++)
-        if (copy_field(&t->v[i], place(&t->v[i], ret), place_in(&t->v[i], s)) < 0)
+    for (unsigned i = 0; i < plan->n; i++) {
+        const struct field_desc *f = &t->v[plan->owned[i]];
+        if (copy_field(f, place(f, ret), place_in(f, s)) < 0)
             rc = -ENOMEM;
+    }
     json_incref(*unknown_of(t, ret));
     if (is_shared(t))
         *(struct shared *)ret = (struct shared){.refs = 0};
@@ -346,6 +403,8 @@ static bool field_equal(const struct field_desc *f, const void *a, const void *b
 
 bool fields_equal(const struct fields *t, const void *a, const void *b)
 {
+    if (!memcmp(a, b, t->size))
+        return true;
     for (unsigned i = 0; i < t->n; i++)
         if (!field_equal(&t->v[i], place_in(&t->v[i], a), place_in(&t->v[i], b)))
             return false;

@@ -76,6 +76,14 @@ const char *enum_name(const struct enum_names *e, int v);
 int enum_value(const struct enum_names *e, const char *name);
 
 struct field_index; /* finds fields by name; made when it is first needed */
+/* What making, copying and clearing need, since most fields of most rows are unset; filled in when it is first needed.
+ */
+struct field_plan {
+    unsigned char *image; /* of the table's size: a struct of which nothing is set */
+    uint8_t *owned;       /* numbers of the n fields that have something to give back; room for all */
+    unsigned n;
+    bool made;
+};
 struct fields {
     const char *name; /* in the documentation: "operation" */
     const struct field_desc *v;
@@ -85,6 +93,7 @@ struct fields {
     const void *none; /* of a shared struct: the one that stands for no other, NULL never */
     bool keep_text;   /* shared ones keep their JSON text: they are written again and again */
     struct field_index **index;
+    struct field_plan *plan;
 };
 
 /* FIELD_STRUCTS: `v` points to n structs one after the other. */

@@ -32,6 +32,8 @@
                                           .size = sizeof(S),                                                           \
                                           .unknown = offsetof(S, unknown),                                             \
                                           .index = &(struct field_index *){NULL},                                      \
+                                          .plan = &(struct field_plan){.image = (unsigned char[sizeof(S)]){0},         \
+                                                                       .owned = (uint8_t[COUNT(which##_table)]){0}},   \
                                           __VA_ARGS__}
 
 #endif
