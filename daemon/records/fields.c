@@ -133,15 +133,26 @@ static void init_field(const struct field_desc *f, void *p)
         *(const void **)p = f->of->none;
         break;
     case FIELD_UINT:
+        *(uint64_t *)p = 0;
+        break;
     case FIELD_BOOL:
+        *(bool *)p = false;
+        break;
     case FIELD_ENUM:
+    case FIELD_ERR:
+        *(int *)p = 0;
+        break;
     case FIELD_STRS:
+        *(struct strs *)p = (struct strs){NULL, 0};
+        break;
     case FIELD_JSON:
     case FIELD_OBJECT:
     case FIELD_ARRAY:
+        *(json_t **)p = NULL;
+        break;
     case FIELD_STRUCTS:
-    case FIELD_ERR:
-        break; /* zeroed */
+        *(struct list_of_structs *)p = (struct list_of_structs){NULL, 0};
+        break;
     }
 }
 
@@ -198,7 +209,7 @@ void fields_init(const struct fields *t, void *s)
 
 static void release_all(const struct fields *t, void *s);
 
-/* Leaves what is set behind. */
+/* Gives back what the field owns. Its bytes stay as they are: the caller writes them or frees the struct. */
 static void release_field(const struct field_desc *f, void *p)
 {
     switch ((enum field_type)f->type) {
@@ -242,8 +253,6 @@ static void release_field(const struct field_desc *f, void *p)
 void field_reset(const struct field_desc *f, void *p)
 {
     release_field(f, p);
-    if (f->type == FIELD_STRUCTS)
-        *(struct list_of_structs *)p = (struct list_of_structs){NULL, 0};
     init_field(f, p);
 }
 

@@ -76,8 +76,7 @@ const char *enum_name(const struct enum_names *e, int v);
 int enum_value(const struct enum_names *e, const char *name);
 
 struct field_index; /* finds fields by name; made when it is first needed */
-/* What making, copying and clearing need, since most fields of most rows are unset; filled in when it is first needed.
- */
+/* Most fields of most rows are unset: what making, copying and clearing need for that. Made when it is first needed. */
 struct field_plan {
     unsigned char *image; /* of the table's size: a struct of which nothing is set */
     uint8_t *owned;       /* numbers of the n fields that have something to give back; room for all */
