@@ -242,15 +242,14 @@ static int look_again(const struct step_place *p, const char *alias, const struc
     struct find_native x = {alias, false};
     CLEANUP_FREE struct native *found = calloc(1, sizeof *found);
     struct err why = ERR_INIT;
-    bool gone;
     if (!found)
         return err_nomem(e);
     int rc = p->d->list(&p->v.c, match_native, &x, e);
     if (rc == 0 && !x.found) {
         rc = p->d->find(&p->v.c, NULL, alias, n->handle, found, &why);
         x.found = rc == 0;
-        if (why.cls == ERR_NOT_FOUND) /* a driver removes nothing without our tag, and says that it is there */
-            rc = p->d->remove(&p->v.c, n, &gone, e);
+        if (why.cls == ERR_NOT_FOUND) /* not remove(): the tag may be there again by now */
+            rc = p->d->untagged ? p->d->untagged(&p->v.c, n, e) : 0;
         else if (rc < 0)
             *e = why;
     }

@@ -245,6 +245,9 @@ struct driver {
     int (*list)(const struct driver_class *c, native_fn *fn, void *arg, struct err *e);
     /* Removes; already removed is success with *gone = true (RS-21). Refuses objects without the tag. */
     int (*remove)(const struct driver_class *c, const struct native *n, bool *gone, struct err *e);
+    /* Whether anything is in the place of one that list() and find() do not see: native_foreign(); 0: nothing is.
+     * Removes nothing, whatever tag it may have by now. NULL: its place tells nothing. */
+    int (*untagged)(const struct driver_class *c, const struct native *n, struct err *e);
 
     /* Whether `into`, another class of this driver, can natively clone objects of `c`. Accesses the storage. NULL:
      * never. */

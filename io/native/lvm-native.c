@@ -220,6 +220,24 @@ int lvm_native_list(const struct driver_class *c, native_fn *fn, void *arg, stru
 
 /* ---- removing ---- */
 
+/* Whether `r` has anything in the place of n. */
+static int in_its_place(const struct lvm_report *r, const struct native *n, struct err *e)
+{
+    const struct lvm_lv *other = lvm_find_path(r, n->handle);
+    return other ? native_foreign(other->path, n->tag.alias, "remove (lvremove) or rename it", e) : 0;
+}
+
+int lvm_native_untagged(const struct driver_class *c, const struct native *n, struct err *e)
+{
+    struct lvm_report r = LVM_REPORT_INIT;
+    (void)c;
+    int rc = lvm_report_read(&r, NULL, e);
+    if (rc == 0)
+        rc = in_its_place(&r, n, e);
+    lvm_report_free(&r);
+    return rc;
+}
+
 int lvm_native_remove(const struct driver_class *c, const struct native *n, bool *gone, struct err *e)
 {
     char what[512];
@@ -232,13 +250,8 @@ int lvm_native_remove(const struct driver_class *c, const struct native *n, bool
     snprintf(what, sizeof what, "cannot remove native snapshot %s", n->tag.alias);
     int rc = lvm_find_ours(c, &r, n->handle[0] ? n->handle : n->tag.volume_name, LVM_NATIVE, n->tag.alias, &lv, t, e);
     if (rc == -ENOENT) {
-        const struct lvm_lv *other = lvm_find_path(&r, n->handle);
-        if (other) {
-            rc = native_foreign(other->path, n->tag.alias, "remove (lvremove) or rename it", e);
-        } else {
-            *gone = true;
-            rc = 0;
-        }
+        rc = in_its_place(&r, n, e);
+        *gone = rc == 0;
     } else if (rc == 0) {
         rc = lvm_remove_lv(lv, what, e);
         crash_point("lvm-native-removed");

@@ -202,9 +202,9 @@ static bool lvm_same_pool(const struct driver_class *c, const struct volume *v, 
 
 #define COMMON                                                                                                         \
     .abilities = lvm_abilities, .volumes = lvm_volumes, .resolve = lvm_resolve, .snapshot = lvm_snapshot,              \
-    .find = lvm_native_find, .list = lvm_native_list, .remove = lvm_native_remove, .expose = lvm_expose,               \
-    .unexpose = lvm_unexpose, .exposures = lvm_exposures, .open = lvm_open, .target = lvm_target,                      \
-    .target_commit = lvm_target_commit, .target_abort = lvm_target_abort
+    .find = lvm_native_find, .list = lvm_native_list, .remove = lvm_native_remove, .untagged = lvm_native_untagged,    \
+    .expose = lvm_expose, .unexpose = lvm_unexpose, .exposures = lvm_exposures, .open = lvm_open,                      \
+    .target = lvm_target, .target_commit = lvm_target_commit, .target_abort = lvm_target_abort
 
 const struct driver driver_lvm_thin = {
     .name = LVM_THIN_NAME,

@@ -186,6 +186,7 @@ int lvm_native_find(const struct driver_class *c, const struct volume *v, const 
                     struct native *ret, struct err *e);
 int lvm_native_list(const struct driver_class *c, native_fn *fn, void *arg, struct err *e);
 int lvm_native_remove(const struct driver_class *c, const struct native *n, bool *gone, struct err *e);
+int lvm_native_untagged(const struct driver_class *c, const struct native *n, struct err *e);
 
 int lvm_expose(const struct driver_class *c, const struct native *n, const struct driver_class *into,
                enum expose_mechanism m, bool read_only, const char *alias, struct exposure *ret, struct err *e);

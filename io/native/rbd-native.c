@@ -152,8 +152,7 @@ int rbd_native_list(const struct driver_class *c, native_fn *fn, void *arg, stru
 
 /* ---- removing ---- */
 
-/* Whether the snapshot of the handle is there without our tag. */
-static int is_foreign(const struct driver_class *c, const struct native *n, struct err *e)
+int rbd_native_untagged(const struct driver_class *c, const struct native *n, struct err *e)
 {
     char name[VOLUME_NAME_MAX];
     CLEANUP(rbd_report_free) struct rbd_report r = {.doc = NULL};
@@ -189,7 +188,7 @@ int rbd_native_remove(const struct driver_class *c, const struct native *n, bool
     snprintf(what, sizeof what, "cannot remove native snapshot %s", n->tag.alias);
     int rc = rbd_find_ours(c, &r, n->handle[0] ? n->handle : n->tag.volume_name, n->tag.alias, &i, t, e);
     if (rc == -ENOENT) {
-        rc = is_foreign(c, n, e);
+        rc = rbd_native_untagged(c, n, e);
         *gone = rc == 0;
         return rc;
     }

@@ -142,6 +142,7 @@ const struct driver driver_rbd = {
     .find = rbd_native_find,
     .list = rbd_native_list,
     .remove = rbd_native_remove,
+    .untagged = rbd_native_untagged,
     .expose = rbd_expose,
     .unexpose = rbd_unexpose,
     .exposures = rbd_exposures,

@@ -142,6 +142,7 @@ int rbd_native_find(const struct driver_class *c, const struct volume *v, const 
                     struct native *ret, struct err *e);
 int rbd_native_list(const struct driver_class *c, native_fn *fn, void *arg, struct err *e);
 int rbd_native_remove(const struct driver_class *c, const struct native *n, bool *gone, struct err *e);
+int rbd_native_untagged(const struct driver_class *c, const struct native *n, struct err *e);
 
 /* ---- rbd-changed.c ---- */
 

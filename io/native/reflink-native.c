@@ -428,21 +428,26 @@ static int remove_and_settle(struct tagged *f, struct err *e)
     return rc;
 }
 
+int reflink_untagged(const struct driver_class *c, const struct native *n, struct err *e)
+{
+    struct stat st;
+    (void)c;
+    return n->handle[0] && lstat(n->handle, &st) == 0 ? native_foreign(n->handle, n->tag.alias, "remove or move it", e)
+                                                      : 0;
+}
+
 int reflink_remove(const struct driver_class *c, const struct native *n, bool *gone, struct err *e)
 {
     struct tagged f = TAGGED_INIT;
-    struct stat st;
     *gone = false;
     int rc = group_left_remove(n->tag.volume_name, n->tag.alias, e);
     if (rc == 0)
         rc = find_in(c, n->tag.volume_name, n->tag.alias, n->handle, &f, e);
     if (rc == 0) {
         rc = remove_and_settle(&f, e);
-    } else if (rc == -ENOENT && n->handle[0] && lstat(n->handle, &st) == 0) {
-        rc = native_foreign(n->handle, n->tag.alias, "remove or move it", e);
     } else if (rc == -ENOENT) {
-        *gone = true;
-        rc = 0;
+        rc = reflink_untagged(c, n, e);
+        *gone = rc == 0;
     }
     tagged_close(&f);
     return rc;

@@ -265,6 +265,7 @@ const struct driver driver_reflink = {
     .find = reflink_find,
     .list = reflink_list,
     .remove = reflink_remove,
+    .untagged = reflink_untagged,
     .same_pool = reflink_same_pool,
     .expose = reflink_expose,
     .copy = reflink_copy,

@@ -35,6 +35,7 @@ int reflink_snapshot(const struct driver_class *c, const struct volume *v, const
                      struct native *ret, struct err *e);
 int reflink_list(const struct driver_class *c, native_fn *fn, void *arg, struct err *e);
 int reflink_remove(const struct driver_class *c, const struct native *n, bool *gone, struct err *e);
+int reflink_untagged(const struct driver_class *c, const struct native *n, struct err *e);
 int reflink_pool(const struct driver_class *c, const struct volume *v, struct pool_usage *ret, struct err *e);
 int reflink_find(const struct driver_class *c, const struct volume *v, const char *alias, const char *hint,
                  struct native *ret, struct err *e);

@@ -244,8 +244,9 @@ static int remove_replaced(const struct zfs_report *r, const struct zfs_row *sna
     return rc;
 }
 
-static int is_foreign(const struct native *n, struct err *e)
+int zfs_native_untagged(const struct driver_class *c, const struct native *n, struct err *e)
 {
+    (void)c;
     struct zfs_report r = ZFS_REPORT_INIT;
     int rc = strchr(n->handle, '@') ? zfs_report_read(&r, n->handle, e) : 0;
     if (rc == 0 && r.n) {
@@ -267,7 +268,7 @@ int zfs_native_remove(const struct driver_class *c, const struct native *n, bool
     snprintf(what, sizeof what, "cannot remove native snapshot %s", n->tag.alias);
     int rc = zfs_find_ours(c, &r, n->handle[0] ? n->handle : n->tag.volume_name, ZFS_NATIVE, n->tag.alias, &row, t, e);
     if (rc == -ENOENT) {
-        rc = is_foreign(n, e);
+        rc = zfs_native_untagged(c, n, e);
         *gone = rc == 0;
     } else if (rc == 0) {
         const char *const args[] = {"destroy", row->name, NULL};

@@ -272,6 +272,7 @@ const struct driver driver_zfs = {
     .find = zfs_native_find,
     .list = zfs_native_list,
     .remove = zfs_native_remove,
+    .untagged = zfs_native_untagged,
     .same_pool = zfs_same_pool,
     .expose = zfs_expose,
     .unexpose = zfs_unexpose,

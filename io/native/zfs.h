@@ -204,6 +204,7 @@ int zfs_native_find(const struct driver_class *c, const struct volume *v, const 
                     struct native *ret, struct err *e);
 int zfs_native_list(const struct driver_class *c, native_fn *fn, void *arg, struct err *e);
 int zfs_native_remove(const struct driver_class *c, const struct native *n, bool *gone, struct err *e);
+int zfs_native_untagged(const struct driver_class *c, const struct native *n, struct err *e);
 int zfs_changed(const struct driver_class *c, const struct native *base, const struct native *n, struct changes *list,
                 struct changed_answer *ret, struct err *e);
 void zfs_module_test(const char *parameters); /* directory in place of /sys/module/zfs/parameters */

@@ -96,7 +96,8 @@ same "a native snapshot without its tag stays recorded" "$(recorded) $(kept)" "m
 expect "which is a problem, with what to do" 3 'does not have the tag.*|rbd snap rm' -- ask status --check
 rbd image-meta set vms/web1 "$tag" "$value" >/dev/null
 check "scan" ask scan --wait --quiet
-check "with the tag it is what it was" until_true 20 eval '[ "$(recorded)" = present ]'
+until_true 20 eval '[ "$(recorded)" = present ]'
+same "with the tag it is what it was" "$(recorded)" present
 
 # The daemon is killed while a mover reads: that goes on, the server with it.
 rbd_io vms/web1 w:0:67108864

@@ -8,6 +8,11 @@
 #include "io/native/json-fields.h"
 
 #include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static void test_registry(void **state)
 {
@@ -371,9 +376,33 @@ static void kinds(void **state)
                      DRIVER_RAW | DRIVER_PEERS | DRIVER_COW_SIZE | DRIVER_CLUSTER);
 }
 
+/* What is in the place of a native snapshot that is not seen stays, and is told: its tag may be there again (RS-11). */
+static void test_untagged(void **state)
+{
+    struct err e = ERR_INIT;
+    struct driver_class c = {.name = "images", .driver = "reflink", .node = "n"};
+    struct native *n = calloc(1, sizeof *n);
+    struct stat st;
+    (void)state;
+    assert_non_null(n);
+    snprintf(n->handle, sizeof n->handle, "/tmp/snapferry-untagged.XXXXXX");
+    int fd = mkstemp(n->handle);
+    assert_true(fd >= 0);
+    close(fd);
+    assert_int_equal(driver_reflink.untagged(&c, n, &e), -ESTALE);
+    assert_int_equal(e.cls, ERR_PERMISSION);
+    assert_int_equal(stat(n->handle, &st), 0);
+    assert_int_equal(unlink(n->handle), 0);
+    assert_int_equal(driver_reflink.untagged(&c, n, &e), 0);
+    n->handle[0] = '\0';
+    assert_int_equal(driver_reflink.untagged(&c, n, &e), 0);
+    free(n);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_registry),
+                                       cmocka_unit_test(test_untagged),
                                        cmocka_unit_test(test_alias),
                                        cmocka_unit_test(test_choose),
                                        cmocka_unit_test(test_same_pool),
