@@ -165,7 +165,12 @@ static int rewrite_begin(struct rewrite *w, struct err *e)
     return rc;
 }
 
-static struct index_entry entry_of(const struct piece *p)
+static const char *name_of(const struct rewrite *w, const struct piece *p)
+{
+    return pack_table_name(w->m->packs, p->pack);
+}
+
+static struct index_entry entry_of(const struct rewrite *w, const struct piece *p)
 {
     struct index_entry en = {.id = p->id,
                              .offset = p->offset,
@@ -173,7 +178,7 @@ static struct index_entry entry_of(const struct piece *p)
                              .length = p->length,
                              .compression = p->compression,
                              .format_version = p->format_version};
-    snprintf(en.pack, sizeof en.pack, "%s", p->pack->name);
+    snprintf(en.pack, sizeof en.pack, "%s", name_of(w, p));
     return en;
 }
 
@@ -181,7 +186,7 @@ static struct index_entry entry_of(const struct piece *p)
 static int piece_move(struct rewrite *w, const struct piece *p, const uint8_t *stored, struct err *e)
 {
     struct maintain_result *res = w->m->ret;
-    const struct index_entry en = entry_of(p);
+    const struct index_entry en = entry_of(w, p);
     struct put_result put = {0};
     struct err own = ERR_INIT;
     CLEANUP_FREE uint8_t *data = malloc(p->length + 1u);
@@ -232,7 +237,7 @@ static int pieces_move(struct rewrite *w, struct err *e)
         w->m->ret->rewritten_packs += pack != p->pack;
         pack = p->pack;
         if (whole) {
-            rc = blobs_read(repo_blobs(w->m->r), p->pack->name, p->offset, w->window, len, &own);
+            rc = blobs_read(repo_blobs(w->m->r), name_of(w, p), p->offset, w->window, len, &own);
             whole = rc == 0;
             if (rc < 0 && rc != -ENOENT && !is_unreadable(rc, &own)) {
                 *e = own;

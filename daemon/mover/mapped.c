@@ -9,19 +9,23 @@
 #include <string.h>
 #include <sys/mman.h>
 
+/*
+ * What may be resident of a table: so many windows, and of one that is no larger all. A fault maps more than its page:
+ * all of the page cache's folio, which lies in one window (Linux 6.18 and later), or what is there of the AROUND bytes
+ * around it, on both sides of a border if the map does not begin at one.
+ */
+#define WINDOW ((size_t)2 << 20)
+#define WINDOWS (MAPPED_RESIDENT / WINDOW)
+#define AROUND ((size_t)64 << 10)
+
 /* A growing file without a name, mapped whole. */
 struct area {
     int fd;
     uint8_t *at;
     size_t size;
-    unsigned touches; /* of other windows than the one before, since the pages were last released */
-    size_t window;    /* touched last */
+    unsigned touched; /* windows that may be resident; */
+    size_t window[WINDOWS];
 };
-
-/* Pages of a table are released after so many touches. Each may map 64 KiB, because the kernel maps around a fault:
- * 12 MiB of a table at most, and one that is no larger may stay. */
-#define TOUCHES 192
-#define AROUND (64u << 10)
 
 /* Where the cache directory is full, as it is where it lies beside a full repository, tables of this size are in
  * memory.
@@ -73,6 +77,9 @@ static int area_resize(struct area *a, size_t size, struct err *e)
         return err_set(e, ERR_MEMORY, errno, "cannot map a table of %zu bytes", size);
     a->at = p;
     a->size = size;
+    /* While it was small its pages were not counted. */
+    a->touched = 0;
+    madvise(a->at, a->size, MADV_DONTNEED);
     return 0;
 }
 
@@ -97,16 +104,28 @@ static void area_close(struct area *a)
         close(a->fd);
 }
 
+/* The data stay in the file: what is mapped is shared, never memory of its own. */
+static void area_release(struct area *a)
+{
+    for (unsigned i = 0; i < a->touched; i++) {
+        const size_t at = a->window[i] * WINDOW, from = at > AROUND ? at - AROUND : 0, to = at + WINDOW + AROUND;
+        madvise(a->at + from, (to < a->size ? to : a->size) - from, MADV_DONTNEED);
+    }
+    a->touched = 0;
+}
+
+/* Before what lies there is read or written. */
 static void area_touch(struct area *a, size_t at)
 {
-    const size_t window = at / AROUND + 1;
-    if (a->size <= TOUCHES * AROUND || window == a->window)
+    const size_t window = at / WINDOW;
+    if (a->size <= WINDOWS * WINDOW)
         return;
-    a->window = window;
-    if (++a->touches < TOUCHES)
-        return;
-    a->touches = 0;
-    madvise(a->at, a->size, MADV_DONTNEED);
+    for (unsigned i = a->touched; i-- > 0;)
+        if (a->window[i] == window)
+            return;
+    if (a->touched == WINDOWS)
+        area_release(a);
+    a->window[a->touched++] = window;
 }
 
 static uint64_t fnv1a(const void *data, size_t len, uint64_t h)
@@ -156,6 +175,13 @@ static struct pack_record *record(struct pack_table *t, uint64_t i)
     return (struct pack_record *)(void *)t->records.at + i;
 }
 
+static struct pack_record *record_touched(struct pack_table *t, uint64_t i)
+{
+    area_touch(&t->records, i * sizeof(struct pack_record));
+    area_touch(&t->records, (i + 1) * sizeof(struct pack_record) - 1);
+    return record(t, i);
+}
+
 int pack_table_add(struct pack_table *t, const char *name, uint64_t length, struct err *e)
 {
     if (strlen(name) >= sizeof record(t, 0)->name || t->n >= UINT32_MAX - 1)
@@ -165,8 +191,7 @@ int pack_table_add(struct pack_table *t, const char *name, uint64_t length, stru
         if (rc < 0)
             return rc;
     }
-    area_touch(&t->records, t->n * sizeof(struct pack_record));
-    struct pack_record *r = record(t, t->n++);
+    struct pack_record *r = record_touched(t, t->n++);
     r->length = length;
     r->dead = r->live = 0;
     r->time_ns = 0;
@@ -185,12 +210,14 @@ int pack_table_index(struct pack_table *t, struct err *e)
         return rc;
     t->mask = slots - 1;
     for (uint64_t i = 0; i < t->n; i++) {
-        area_touch(&t->records, i * sizeof(struct pack_record));
-        uint64_t at = fnv1a(record(t, i)->name, strlen(record(t, i)->name), FNV_START) & t->mask;
+        const struct pack_record *r = record_touched(t, i);
+        uint64_t at = fnv1a(r->name, strlen(r->name), FNV_START) & t->mask;
         area_touch(&t->slots, at * sizeof(uint32_t));
         uint32_t *s = (uint32_t *)(void *)t->slots.at;
-        while (s[at])
+        while (s[at]) {
             at = (at + 1) & t->mask;
+            area_touch(&t->slots, at * sizeof(uint32_t));
+        }
         s[at] = (uint32_t)i + 1;
     }
     return 0;
@@ -200,14 +227,19 @@ struct pack_record *pack_table_find(struct pack_table *t, const char *name)
 {
     const uint32_t *s = (const uint32_t *)(const void *)t->slots.at;
     uint64_t at = fnv1a(name, strlen(name), FNV_START) & t->mask;
-    area_touch(&t->slots, at * sizeof *s);
-    for (; s[at]; at = (at + 1) & t->mask) {
-        area_touch(&t->records, (s[at] - 1) * sizeof(struct pack_record));
-        struct pack_record *r = record(t, s[at] - 1);
+    for (;; at = (at + 1) & t->mask) {
+        area_touch(&t->slots, at * sizeof *s);
+        if (!s[at])
+            return NULL;
+        struct pack_record *r = record_touched(t, s[at] - 1);
         if (!strcmp(r->name, name))
             return r;
     }
-    return NULL;
+}
+
+const char *pack_table_name(struct pack_table *t, const struct pack_record *r)
+{
+    return record_touched(t, (uint64_t)(r - record(t, 0)))->name;
 }
 
 uint64_t pack_table_count(const struct pack_table *t)
@@ -284,11 +316,11 @@ static uint64_t slot_first(const struct id_set *s, const struct id_slot *k)
 static struct id_slot *slot_find(struct id_set *s, const struct id_slot *k)
 {
     struct id_slot *slots = (struct id_slot *)(void *)s->slots.at;
-    uint64_t at = slot_first(s, k);
-    area_touch(&s->slots, at * sizeof *slots);
-    while (slots[at].used && memcmp(&slots[at], k, sizeof *k) != 0)
-        at = (at + 1) & s->mask;
-    return &slots[at];
+    for (uint64_t at = slot_first(s, k);; at = (at + 1) & s->mask) {
+        area_touch(&s->slots, at * sizeof *slots);
+        if (!slots[at].used || memcmp(&slots[at], k, sizeof *k) == 0)
+            return &slots[at];
+    }
 }
 
 static int grow(struct id_set *s, struct err *e)
@@ -346,7 +378,7 @@ static int by_hash(const void *a, const void *b)
                   sizeof((struct id_slot *)0)->hash);
 }
 
-int id_set_settle(struct id_set *s, struct err *e)
+static int add_in_order(struct id_set *s, struct err *e)
 {
     /* Before: in a table that grows meanwhile the lower half would be filled first, and each probe be long. */
     int rc = make_room(s, s->n_later, e);
@@ -363,7 +395,15 @@ int id_set_add_later(struct id_set *s, const struct content_id *id, uint8_t tag,
     if (!s->later && !(s->later = malloc(LATER * sizeof *s->later)))
         return err_nomem(e);
     s->later[s->n_later++] = slot_of(id, tag);
-    return s->n_later < LATER ? 0 : id_set_settle(s, e);
+    return s->n_later < LATER ? 0 : add_in_order(s, e);
+}
+
+int id_set_settle(struct id_set *s, struct err *e)
+{
+    const int rc = add_in_order(s, e);
+    free(s->later);
+    s->later = NULL;
+    return rc;
 }
 
 bool id_set_has(struct id_set *s, const struct content_id *id, uint8_t tag)

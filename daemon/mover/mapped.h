@@ -3,13 +3,14 @@
  * mapped.h - tables that grow with the repository: in unlinked files, mapped, never on the heap
  *
  * pack_table: every pack blob with its length. id_set: content ids seen. Both are in files of the cache directory that
- * are unlinked immediately; their pages are released from time to time, so that they do not count as memory. Not
- * thread-safe.
+ * are unlinked immediately; of each at most MAPPED_RESIDENT bytes are resident, whatever its size. Not thread-safe.
  */
 #ifndef SNAPFERRY_DAEMON_MOVER_MAPPED_H
 #define SNAPFERRY_DAEMON_MOVER_MAPPED_H
 
 #include "repo/index.h"
+
+#define MAPPED_RESIDENT ((uint64_t)12 << 20)
 
 struct pack_record {
     uint64_t length; /* bytes */
@@ -32,6 +33,8 @@ int pack_table_add(struct pack_table *t, const char *name, uint64_t length, stru
 int pack_table_index(struct pack_table *t, struct err *e);
 /* NULL if there is no such pack. The record may be changed in place. */
 struct pack_record *pack_table_find(struct pack_table *t, const char *name);
+/* Of one that was found before, and was not read since. */
+const char *pack_table_name(struct pack_table *t, const struct pack_record *r);
 uint64_t pack_table_count(const struct pack_table *t);
 
 struct id_set;
