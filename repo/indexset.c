@@ -3,6 +3,7 @@
 
 #include "base/bytes.h"
 #include "base/cleanup.h"
+#include "base/resident.h"
 #include "repo/epoch-test.h"
 #include "repo/index-ahead.h"
 #include "repo/index-cache.h"
@@ -42,7 +43,9 @@ struct index_set {
     struct index_map *maps; /* every live one, of old views too */
     uint64_t cache_bytes;
     uint64_t cap_pages;            /* of 4 KiB */
-    _Atomic uint64_t pages;        /* touched since pages were last released */
+    _Atomic uint64_t pages;        /* resident at most, since pages were last released */
+    _Atomic uint64_t look_at;      /* so many: it is time to measure them */
+    uint64_t before;               /* pages of files that the process had then; under the lock */
     _Atomic uint64_t filter_pages; /* of all maps */
 };
 
@@ -63,23 +66,45 @@ static uint64_t page_budget(struct index_set *x)
 static void drop_all(struct index_set *x, bool keep_filters)
 {
     atomic_store(&x->pages, 0);
+    atomic_store(&x->look_at, 0);
     for (struct index_map *m = x->maps; m; m = m->next)
         index_map_drop(m, keep_filters);
+    x->before = resident_shared() / 4096;
 }
 
-static void pages_release(struct index_set *x)
+/*
+ * Pages are counted by what a fault maps at least, but it may be up to WORST times as much: of the page cache's folio,
+ * all (Linux 6.18 and later). So from time to time the kernel's own count is taken, before the cap can be exceeded. It
+ * is of all files of the process: what others map meanwhile only releases pages earlier.
+ */
+#define WORST 32
+
+static void pages_measure(struct index_set *x)
 {
     pthread_mutex_lock(&x->lock);
-    if (atomic_load(&x->pages) >= page_budget(x))
-        drop_all(x, keeps_filters(x));
+    uint64_t pages = atomic_load(&x->pages);
+    if (pages >= atomic_load(&x->look_at)) {
+        const uint64_t now = resident_shared() / 4096, budget = page_budget(x);
+        if (now < x->before)
+            x->before = now;
+        if (now - x->before > pages) {
+            pages = now - x->before;
+            atomic_store(&x->pages, pages);
+        }
+        if (pages >= budget) {
+            drop_all(x, keeps_filters(x));
+            pages = 0;
+        }
+        atomic_store(&x->look_at, pages + (budget - pages) / WORST + 1);
+    }
     pthread_mutex_unlock(&x->lock);
 }
 
 static void page_touched(struct index_set *x, struct index_map *m, const void *at)
 {
     unsigned n = index_map_touch(m, at);
-    if (n && atomic_fetch_add(&x->pages, n) + n >= page_budget(x))
-        pages_release(x);
+    if (n && atomic_fetch_add(&x->pages, n) + n >= atomic_load(&x->look_at))
+        pages_measure(x);
 }
 
 /* Adds to or subtracts from the filters; when they are no longer kept, they are released immediately. Under the
@@ -93,6 +118,7 @@ static void count_filter(struct index_set *x, const struct index_map *m, bool ad
         atomic_fetch_sub(&x->filter_pages, index_map_filter_pages(m));
     if (kept && !keeps_filters(x))
         drop_all(x, false);
+    atomic_store(&x->look_at, 0); /* the budget has changed */
 }
 
 static void touch_trace(struct index_set *x, struct index_map *m, const struct index_trace *tr)
@@ -399,6 +425,7 @@ int index_set_open(struct index_set **ret, struct blobs *b, const struct sealer 
         return err_nomem(e);
     uint64_t cap = o->mapped_cap ? o->mapped_cap : DEFAULT_MAPPED_CAP;
     x->cap_pages = cap / 4096 > MIN_PAGES ? cap / 4096 : MIN_PAGES;
+    x->before = resident_shared() / 4096;
     x->blobs = b;
     x->sealer = s;
     x->format = f;

@@ -765,6 +765,28 @@ static int watch_one(const struct index_entry *x, void *arg)
     return 0;
 }
 
+/* Writes of this length, and a disk that reads ahead far, leave large folios in the page cache, each of which a fault
+ * may map as a whole. */
+#define FOLIO ((size_t)512 << 10)
+
+static int write_again(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+    (void)ftw;
+    const size_t len = (size_t)st->st_size;
+    CLEANUP_CLOSE int fd = type == FTW_F ? open(path, O_RDWR | O_CLOEXEC) : -1;
+    CLEANUP_FREE uint8_t *all = malloc(len + 1);
+    if (fd < 0)
+        return 0;
+    if (!all || pread(fd, all, len, 0) != (ssize_t)len || fsync(fd) < 0 || posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED))
+        return -1;
+    for (size_t at = 0; at < len; at += FOLIO) {
+        const size_t n = len - at < FOLIO ? len - at : FOLIO;
+        if (pwrite(fd, all + at, n, (off_t)at) != (ssize_t)n)
+            return -1;
+    }
+    return 0;
+}
+
 /* Far more index than may be resident: look-ups and a walk stay below the cap, and the heap does not grow. */
 static void resident_pages(void **state)
 {
@@ -772,7 +794,7 @@ static void resident_pages(void **state)
     struct repo r;
     struct err e = ERR_INIT;
     make_repo(&r, 3, 0);
-    enum { TABLES = 8, N = 60000 };
+    enum { TABLES = 2, N = 240000 };
     struct index_entry *x = calloc(N, sizeof *x);
     assert_non_null(x);
     for (unsigned t = 0; t < TABLES; t++) {
@@ -783,6 +805,7 @@ static void resident_pages(void **state)
     free(x);
     assert_ok(open_set(&r, 1 << 30, 0, &e), &e); /* cold: makes the cache */
     close_set(&r);
+    assert_int_equal(nftw(r.cache, write_again, 16, FTW_PHYS), 0);
     const uint64_t cap = 4 << 20, slack_kib = 2048;
     uint64_t file0 = status_kib("RssFile:"), anon0 = status_kib("RssAnon:");
     assert_ok(open_set(&r, 1 << 30, cap, &e), &e);
