@@ -17,6 +17,8 @@
 
 #define BLOB_MAX (UINT64_C(2) << 30) /* 16 million entries, the maximum that stock clients put into one, are 0.7 GB */
 #define PIECE (4u << 20)             /* a blob is read in such pieces */
+#define PASSED ((size_t)1 << 20)     /* pages that were read or written are released in such steps, */
+#define PASSED_EACH 4096             /* looked at after so many entries */
 #define CHECK_BUFFER (256u << 10)    /* stays in the second-level cache while it is copied and checked */
 #define SHORTEST_RECORD 33           /* of a table worth a filter: a key of 17 bytes and an entry of 16 */
 #define TEMP_PREFIX ".making-"
@@ -130,17 +132,6 @@ static size_t filter_size(const struct index_table *t, size_t table_len)
     if (table_len <= INDEX_WINDOW || t->count == 0)
         return 0;
     return (size_t)((t->count * FILTER_BITS + FILTER_BLOCK * 8 - 1) / (FILTER_BLOCK * 8) * FILTER_BLOCK);
-}
-
-static void filter_fill(uint8_t *filter, size_t filter_len, const struct index_table *t)
-{
-    for (uint64_t i = 0; i < t->count; i++) {
-        uint64_t h = hash_key(index_key_at(t, i), t->key_len);
-        uint8_t byte[8], bit[8], *block = filter + filter_block(h, filter_len);
-        filter_bits(h, byte, bit);
-        for (unsigned k = 0; k < 8; k++)
-            block[byte[k]] |= bit[k];
-    }
 }
 
 /* ---- files and maps --------------------------------------------------------------------------------------------- */
@@ -416,6 +407,43 @@ static int temp_map(struct temp *t, size_t len, const char *name, struct err *e)
     return 0;
 }
 
+/* Releases the pages from *from on that end before `to`: all that was written stays in the file. Of a table that is not
+ * in t's map, nothing. */
+static void temp_passed(struct temp *t, const uint8_t **from, const uint8_t *to)
+{
+    const uintptr_t map = (uintptr_t)t->map, begin = (uintptr_t)*from, end = (uintptr_t)to / 4096 * 4096;
+    if (!t->map || begin < map || end > map + t->map_len || end < begin + PASSED)
+        return;
+    madvise((uint8_t *)t->map + (begin - map), end - begin, MADV_DONTNEED);
+    *from += end - begin;
+}
+
+static void filter_fill(uint8_t *filter, size_t filter_len, const struct index_table *table, struct temp *t)
+{
+    const uint8_t *from = table->data;
+    for (uint64_t i = 0; i < table->count; i++) {
+        const uint8_t *key = index_key_at(table, i);
+        uint64_t h = hash_key(key, table->key_len);
+        uint8_t byte[8], bit[8], *block = filter + filter_block(h, filter_len);
+        filter_bits(h, byte, bit);
+        for (unsigned k = 0; k < 8; k++)
+            block[byte[k]] |= bit[k];
+        if (i % PASSED_EACH == 0)
+            temp_passed(t, &from, key);
+    }
+}
+
+static uint64_t table_crc(uint64_t crc, const uint8_t *data, size_t len, struct temp *t)
+{
+    const uint8_t *from = data;
+    for (size_t at = 0, n; at < len; at += n) {
+        n = len - at < PASSED ? len - at : PASSED;
+        crc = crc64_ecma_refl(crc, data + at, n);
+        temp_passed(t, &from, data + at + n);
+    }
+    return crc;
+}
+
 /* Writes the filter after the table and continues the checksum. */
 static int temp_filter(struct temp *t, const struct index_table *table, const struct layout *l, uint64_t *crc,
                        const char *name, struct err *e)
@@ -424,7 +452,7 @@ static int temp_filter(struct temp *t, const struct index_table *table, const st
     uint8_t *filter = mmap(NULL, l->filter_len, PROT_READ | PROT_WRITE, MAP_SHARED, t->fd, (off_t)l->filter_at);
     if (filter == MAP_FAILED)
         return cache_full(t->c, errno, name, e);
-    filter_fill(filter, l->filter_len, table);
+    filter_fill(filter, l->filter_len, table, t);
     *crc = crc64_ecma_refl(*crc, zeros, l->filter_at - l->table_len);
     *crc = crc64_ecma_refl(*crc, filter, l->filter_len);
     munmap(filter, l->filter_len);
@@ -440,7 +468,7 @@ static int temp_finish(struct index_map **ret, struct temp *t, const uint8_t *da
     if (r < 0)
         return err_wrap(e, "index blob %s", name);
     struct layout l = layout_of(len, filter_size(&table, len));
-    uint64_t crc = crc64_ecma_refl(crc_of_name(name), data, len), end = layout_end(&l);
+    uint64_t crc = table_crc(crc_of_name(name), data, len, t), end = layout_end(&l);
     /* Removes what unsealing left after the table; then there is space for the rest, or an error here. */
     if (ftruncate(t->fd, (off_t)len) < 0)
         return cache_full(t->c, errno, name, e);
@@ -504,44 +532,86 @@ static int blob_download(const struct index_cache *c, const struct blob_info *b,
     return 0;
 }
 
-/* Decrypts into the beginning of t's mapping: in place, or with error correction via two more files. */
-static int64_t blob_unseal(const struct index_cache *c, const struct blob_info *b, struct temp *t, struct err *e)
+/* Reads and decrypts piece by piece, in place, and moves each to where the one before ended. Until the end of it what
+ * is in the file is not authenticated, and the file has no name. */
+static int pieces_open(const struct index_cache *c, const struct blob_info *b, const uint8_t iv[16], struct temp *t,
+                       struct item_stream **st, struct err *e)
 {
-    uint8_t iv[16];
-    CLEANUP(temp_clear) struct temp sealed = {.c = c, .fd = -1}, scratch = {.c = c, .fd = -1};
-    size_t stored = (size_t)b->length, plain = item_opened_max(c->sealer, stored), own = c->ecc ? plain : stored;
-    uint8_t *in = NULL;
-    int r = iv_of_name(b->name, iv, e);
-    if (r == 0)
-        r = temp_new(t, b->name, e);
-    if (r == 0)
-        r = temp_map(t, own + 1, b->name, e);
+    uint8_t *map = t->map;
+    const uint8_t *from = map;
+    const size_t end = (size_t)b->length - ITEM_TAIL;
+    epoch_step("fetch");
+    for (size_t at = 0, n; at < b->length; at += n) {
+        n = b->length - at < PIECE ? (size_t)b->length - at : PIECE;
+        int r = blobs_read(c->blobs, b->name, at, map + at, n, e);
+        if (r < 0)
+            return err_wrap(e, "index blob %s", b->name);
+        if (at == 0)
+            r = item_open_begin(c->sealer, iv, 16, map, st, e);
+        const size_t first = at > 0 ? at : ITEM_HEAD, behind = at + n < end ? at + n : end;
+        if (r == 0 && first < behind) {
+            r = item_open_step(*st, map + first, behind - first, map + first, e);
+            memmove(map + first - ITEM_HEAD, map + first, behind - first);
+            temp_passed(t, &from, map + behind - ITEM_HEAD);
+        }
+        if (r < 0)
+            return err_wrap(e, "index blob %s in %s", b->name, blobs_location(c->blobs));
+    }
+    return 0;
+}
+
+static int64_t unseal_pieces(const struct index_cache *c, const struct blob_info *b, const uint8_t iv[16],
+                             struct temp *t, struct err *e)
+{
+    CLEANUP(item_stream_freep) struct item_stream *st = NULL;
+    int r = pieces_open(c, b, iv, t, &st, e);
     if (r < 0)
         return r;
-    in = t->map;
-    if (c->ecc) {
-        r = temp_new(&sealed, b->name, e);
-        if (r == 0)
-            r = temp_map(&sealed, stored + 1, b->name, e);
-        if (r == 0)
-            r = temp_new(&scratch, b->name, e);
-        if (r == 0)
-            r = temp_map(&scratch, item_scratch_len(c->sealer, plain) + 1, b->name, e);
-        if (r < 0)
-            return r;
-        in = sealed.map;
-    }
-    r = blob_download(c, b, in, e);
+    r = item_open_end(take_ptr(&st), (const uint8_t *)t->map + b->length - ITEM_TAIL, e);
+    return r < 0 ? err_wrap(e, "index blob %s in %s", b->name, blobs_location(c->blobs))
+                 : (int64_t)b->length - ITEM_OVERHEAD;
+}
+
+/* With error correction, which needs all of the blob: by two more files. */
+static int64_t unseal_whole(const struct index_cache *c, const struct blob_info *b, const uint8_t iv[16],
+                            struct temp *t, struct err *e)
+{
+    CLEANUP(temp_clear) struct temp sealed = {.c = c, .fd = -1}, scratch = {.c = c, .fd = -1};
+    const size_t stored = (size_t)b->length, plain = item_opened_max(c->sealer, stored);
+    int r = temp_new(&sealed, b->name, e);
+    if (r == 0)
+        r = temp_map(&sealed, stored + 1, b->name, e);
+    if (r == 0)
+        r = temp_new(&scratch, b->name, e);
+    if (r == 0)
+        r = temp_map(&scratch, item_scratch_len(c->sealer, plain) + 1, b->name, e);
+    if (r == 0)
+        r = blob_download(c, b, sealed.map, e);
     if (r < 0)
         return r;
     bool repaired = false;
-    int64_t len = item_open(c->sealer, iv, sizeof iv, in, stored, t->map, scratch.map, &repaired, e);
+    int64_t len = item_open(c->sealer, iv, 16, sealed.map, stored, t->map, scratch.map, &repaired, e);
     if (len < 0)
         return err_wrap(e, "index blob %s in %s", b->name, blobs_location(c->blobs));
     if (repaired)
         log_warning("index blob %s in %s was damaged and has been repaired by error correction", b->name,
                     blobs_location(c->blobs));
     return len;
+}
+
+/* Decrypts into the beginning of t's mapping. */
+static int64_t blob_unseal(const struct index_cache *c, const struct blob_info *b, struct temp *t, struct err *e)
+{
+    uint8_t iv[16];
+    const size_t stored = (size_t)b->length;
+    int r = iv_of_name(b->name, iv, e);
+    if (r == 0)
+        r = temp_new(t, b->name, e);
+    if (r == 0)
+        r = temp_map(t, (c->ecc ? item_opened_max(c->sealer, stored) : stored) + 1, b->name, e);
+    if (r < 0)
+        return r;
+    return c->ecc ? unseal_whole(c, b, iv, t, e) : unseal_pieces(c, b, iv, t, e);
 }
 
 /* Decrypts a blob of the store into t. Returns the length of the table. */
