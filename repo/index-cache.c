@@ -188,7 +188,8 @@ void index_map_drop(struct index_map *m, bool keep_filter)
     uint64_t touched = 0;
     for (size_t i = 0; i < (m->n_windows + 63) / 64; i++)
         touched |= atomic_exchange(&m->windows[i], 0);
-    if (!touched && keep_filter)
+    /* Reading the filter may have mapped pages in front of it, too. */
+    if (!touched && keep_filter && !m->filter_len)
         return;
     madvise(m->base, keep_filter && m->filter_len ? m->filter_at : m->file_len, MADV_DONTNEED);
 }

@@ -11,7 +11,7 @@
 #include <string.h>
 
 /* All index blobs are read side by side: with less, pages of hundreds of them are released and read again and again. */
-#define INDEX_MEMORY (UINT64_C(128) << 20)
+#define INDEX_MEMORY (UINT64_C(96) << 20)
 
 static json_t *result_json(const char *verb, const struct options *o, const struct maintain_result *r, bool ok)
 {

@@ -237,7 +237,7 @@ const struct option_info option_table[] = {
     {OPT_CACHE_DIR, "cache-dir", "DIR", WITH_REPO, "where decrypted indexes are cached"},
     {OPT_CACHE_SIZE, "cache-size", "SIZE", OPENS, "limit of the index cache on disk (default 5GiB)"},
     {OPT_INDEX_MEMORY, "index-memory", "SIZE", OPENS,
-     "limit of mapped index pages in memory (default 64MiB, maintenance 128MiB)"},
+     "limit of mapped index pages in memory (default 64MiB, maintenance 96MiB)"},
     {OPT_JSON, "json", NULL, ALL_VERBS, "print JSON objects, the result last on a line of its own"},
     {OPT_PROGRESS, "progress", "[=WHEN]", MOVES | V(REPO_SYNC) | V(REPO_REPAIR) | STARTS | V(WAIT) | V(BENCH),
      "auto (default: live on a terminal, else lines), yes or no"},

@@ -768,7 +768,7 @@ static int watch_one(const struct index_entry *x, void *arg)
 
 /* Writes of this length, and a disk that reads ahead far, leave large folios in the page cache, each of which a fault
  * may map as a whole. */
-#define FOLIO ((size_t)512 << 10)
+#define FOLIO ((size_t)256 << 10)
 
 static int write_again(const char *path, const struct stat *st, int type, struct FTW *ftw)
 {
@@ -856,6 +856,56 @@ static void resident_pages(void **state)
     drop_repo(&r);
 }
 
+/* Of a table that only its filter was read of, no more than that stays. */
+static void pages_beside_a_filter(void **state)
+{
+    (void)state;
+    struct repo r;
+    struct err e = ERR_INIT;
+    make_repo(&r, 3, 0);
+    enum { N = 65000 }; /* the filter begins within a folio */
+    struct index_entry *x = calloc(N, sizeof *x);
+    assert_non_null(x);
+    for (uint64_t k = 0; k < N; k++)
+        x[k] = entry_of(k, 1, false, (unsigned)k / 10);
+    struct blob_info b = {.length = 0};
+    write_table(&r, x, N, 2, b.name);
+    free(x);
+    assert_ok(open_set(&r, 1 << 30, 0, &e), &e);
+    close_set(&r);
+    assert_int_equal(nftw(r.cache, write_again, 16, FTW_PHYS), 0);
+    struct index_cache c;
+    assert_ok(index_cache_open(&c, r.cache, 1 << 30, r.b, r.s, false, &e), &e);
+    /* A folio is mapped as a whole where it does not lie across a border of 2 MiB: that of some of the maps does not.
+     */
+    struct index_map *m[16];
+    for (size_t i = 0; i < sizeof m / sizeof *m; i++) {
+        assert_ok(index_cache_get(&m[i], &c, &b, &e), &e);
+        index_map_drop(m[i], false);
+    }
+    const uint64_t before = resident_shared();
+    for (size_t i = 0; i < sizeof m / sizeof *m; i++) {
+        assert_true(m[i]->filter_len > 0);
+        for (uint64_t k = 0; k < 1000; k++) {
+            const struct content_id id = id_of(k);
+            const void *at;
+            assert_true(index_map_may_have(m[i], index_key_hash(&id), &at));
+        }
+    }
+    const uint64_t filters = sizeof m / sizeof *m * m[0]->filter_len, read = resident_shared() - before;
+    for (size_t i = 0; i < sizeof m / sizeof *m; i++)
+        index_map_drop(m[i], true);
+    const uint64_t kept = resident_shared() - before;
+    print_message("resident: %llu KiB, then %llu, filters %llu\n", (unsigned long long)read / 1024,
+                  (unsigned long long)kept / 1024, (unsigned long long)filters / 1024);
+    assert_true(read >= filters / 2);
+    assert_true(kept <= filters + sizeof m / sizeof *m * 8192);
+    for (size_t i = 0; i < sizeof m / sizeof *m; i++)
+        index_map_free(m[i]);
+    index_cache_close(&c);
+    drop_repo(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -870,6 +920,7 @@ int main(void)
         cmocka_unit_test(cache_cap),
         cmocka_unit_test(refresh_under_lookups),
         cmocka_unit_test(resident_pages),
+        cmocka_unit_test(pages_beside_a_filter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
