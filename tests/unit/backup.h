@@ -191,6 +191,7 @@ static inline size_t naive_parts(struct repo *r, const struct image *m, const ch
     size_t n = 0, room = m->len / s.min + m->len / (section < m->len ? section : m->len + 1) + 16;
     struct part *list = calloc(room, sizeof *list);
     assert_non_null(list);
+    struct part zeros = {0}; /* the last part of zeros: images have many of one length */
     for (size_t at = 0;;) {
         size_t in = section < m->len ? (size_t)(at % section) : at;
         size_t left = m->len - at;
@@ -201,7 +202,13 @@ static inline size_t naive_parts(struct repo *r, const struct image *m, const ch
             len = left;
         assert_true(n < room);
         list[n] = (struct part){.start = at, .len = len, .id = {.len = (uint8_t)hasher_size(h)}};
-        hasher_digest(h, m->p + at, len, list[n].id.hash);
+        const bool zero = len && zeros_only(m->p + at, len);
+        if (zero && zeros.len == len)
+            list[n].id = zeros.id;
+        else
+            hasher_digest(h, m->p + at, len, list[n].id.hash);
+        if (zero)
+            zeros = list[n];
         n++;
         at += len;
         if (at < m->len)
@@ -247,7 +254,8 @@ static inline void assert_bytes(struct repo *r, const struct object_id *image, c
         if (!n)
             break;
         assert_true(at + (size_t)n <= m->len);
-        assert_memory_equal(buf, m->p + at, n);
+        if (memcmp(buf, m->p + at, (size_t)n) != 0) /* cmocka compares byte by byte */
+            assert_memory_equal(buf, m->p + at, n);
         at += (size_t)n;
     }
     assert_int_equal(at, m->len);
