@@ -22,6 +22,7 @@ same "nothing is left" "$(left)" ""
 [ $failures -eq 0 ] || tail -n 40 "$WORK/out" | sed 's/^/# /'
 
 # Ended in the middle, when both daemons run.
+: >"$WORK/out"
 demo >"$WORK/out" 2>&1 &
 pid=$!
 both_run() { [ "$(grep -c 'snapferryd runs' "$WORK/out")" -ge 2 ] || ! kill -0 $pid; }

@@ -64,6 +64,7 @@ check "progress goes by chunks: $n steps" test "$n" -ge 4
 
 # A cancelled one does not keep to it: hours would be left.
 random_file "$WORK/image" $((24 * MIB)) 7
+: >"$WORK/out" # it has such lines already
 "$SNAPFERRY" -r "$R" --password-file "$WORK/password" backup "$WORK/image" --as t@h:/d --read-limit 1MiB \
     --write-limit 256KiB --json >"$WORK/out" 2>&1 &
 pid=$!

@@ -168,12 +168,12 @@ same "the backup is good" "$(wait_state "$A" Completed 20)" Completed
 is "its mover counts once" "$(moved ok)" $((X + 1))
 is "the operation once" "$(total backup gold completed '')" $((N + 1))
 is "its bytes once" 'read_bytes_total{class="gold"}' "$((R + $(doc "$O" | jq '.result.readBytes')))"
-for point in engine-running engine-cleaned; do
+for point in engine-running engine-result-recorded; do
     N=$(value "$(total backup gold completed '')") X=$(value "$(moved ok)")
     daemon_stop
     daemon_start SNAPFERRY_CRASH_AT=$point
     A=$(submit "$V/b.img")
-    daemon_gone 20
+    check "it dies at $point" daemon_gone 20
     daemon_alive || starts "after a death at $point"
     [ -n "$A" ] || A=$(submit "$V/b.img")
     S=$(wait_state "$A" Completed 30); same "the backup ends well" "$S" Completed

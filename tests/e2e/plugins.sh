@@ -61,14 +61,20 @@ for how in 'exit 5' 'sleep 60'; do
     printf '#!/bin/bash\ncase $1 in volumes | resolve) %s ;; esac\nexec %s "$@"\n' "$how" \
         "$WORK/driver-real" >"$WORK/driver-dir"
     chmod 755 "$WORK/driver-dir"
+    # Each of them waits for the storage, so they ask at once.
+    ask volumes >"$WORK/shown" 2>&1 &
+    people=$!
+    ask explain "$WORK/xfs/vm/a.img" >"$WORK/explained" 2>&1 &
+    explained=$!
     out=$(askj volumes 2>/dev/null)
+    wait $people; same "a person is told" $? 0
+    wait $explained; same "explain answers" $? 0
     same "volumes while the plugin does \"$how\": it is there and protected" \
         "$(jq -r --arg v "$WORK/xfs/vm/a.img" '.volumes[] | select(.name == $v) | .protected' <<<"$out")" true
     check "and why it may be otherwise" jq -e '.unsure | length == 1 and (.[0] | test("as the records have them"))' \
         <<<"$out"
-    expect "a person is told, too" 0 "as the records have them" -- ask volumes
-    [ "$how" = "exit 5" ] || expect "explain answers as well" 0 "storage does not answer" \
-        -- ask explain "$WORK/xfs/vm/a.img"
+    check "a person is told, too" grep -q "as the records have them" "$WORK/shown"
+    [ "$how" = "exit 5" ] || check "explain answers as well" grep -q "storage does not answer" "$WORK/explained"
 done
 printf '#!/bin/bash\n[ $1 != volumes ] || { cat >%s; exec <%s; }\nexec %s "$@"\n' "$WORK/asked" "$WORK/asked" \
     "$WORK/driver-real" >"$WORK/driver-dir"

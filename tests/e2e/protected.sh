@@ -187,6 +187,7 @@ bare "no snapshot" "$V/only/s.img" 'no longer on the storage'
 rm "$V/only/s.img"
 
 # ---- gone, excluded, passed over ----
+ask reload --wait --quiet # looks for volumes at once
 all "gone" "2 0 1 1"
 rm "$V/b.img"
 ask reload --wait --quiet # looks at once, as does a request; the daemon's own looks are half a minute apart

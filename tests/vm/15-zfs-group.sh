@@ -264,11 +264,11 @@ in_pools() { askj volumes | jq -e '.volumes[] | select(.name == "/dev/zvol/pond/
 check "the volume of the second one" until_true 120 in_pools
 same "its pool is no problem" "$(away)" ""
 zpool export pond
-ask scan --wait --quiet # looks for volumes at once: here a look takes seconds, and is made each ten minutes
+ask reload --wait --quiet # looks for volumes at once: here a look takes seconds, and is made each ten minutes
 check "not imported: a problem" until_true 120 away
 check "with what to do" eval 'away | grep "import it.*snapferry forget /dev/zvol/pond/x"'
 expect "status --check" 3 -- ask status --check
 zpool import pond
-ask scan --wait --quiet
+ask reload --wait --quiet
 check "imported again: none" until_true 120 eval '! away'
 finish
