@@ -130,7 +130,7 @@ daemon_kill
 # And so does the daemon with it.
 daemon_start SNAPFERRY_CRASH_AT=engine-snapshot-recorded
 submit "$A" "$B" >/dev/null
-until_true 30 daemon_gone
+check "and the daemon dies" daemon_gone 30
 starts "killed when the snapshots exist, the daemon starts again"
 until_true 60 settled
 until_true 30 eval '[ "$(subvolumes) $(stored_natives "$WORK/bt" | wc -l)" = "vm 2" ]'
