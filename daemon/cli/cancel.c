@@ -43,6 +43,12 @@ static bool records_outcome(const json_t *row)
     return !strcmp(jstr(row, "kind"), "admin") && !strncmp(jstr(row, "id"), "record-", strlen("record-"));
 }
 
+/* A deletion that has begun asks the repository by it, and would ask again a minute later. */
+static bool asks_for_deletion(const json_t *row)
+{
+    return !strcmp(jstr(row, "kind"), "admin") && !strncmp(jstr(row, "id"), "admin-delete-", strlen("admin-delete-"));
+}
+
 static bool deletes(const char *id)
 {
     return !strncmp(id, "delete-", strlen("delete-"));
@@ -59,6 +65,8 @@ static int add_live(const json_t *list, json_t *ids, json_t *left, struct err *e
         const char *id = *jstr(row, "backup") ? jstr(row, "backup") : jstr(row, "id");
         const bool begun = !strcmp(jstr(row, "kind"), "delete") && strcmp(jstr(row, "state"), "Queued") != 0;
         json_t *to = records_outcome(row) || begun ? left : ids;
+        if (asks_for_deletion(row))
+            continue; /* the deletion itself is in the list */
         /* A backup that is deleted has ended; its deletion is in the other lists. */
         if (!state_terminal(jstr(row, "state")) && strcmp(jstr(row, "state"), "Deleting") != 0 && *id &&
             json_object_set_new(to, id, json_true()) < 0)

@@ -93,6 +93,7 @@ expect "another one that is named beside it is canceled" 14 "^$F is being cancel
 timeout 60 "$SNAPFERRY" cancel --all --wait --runtime-dir "$RUN" --state-dir "$STATE" --config-dir "$CONF" >"$WORK/out"
 same "cancel --all --wait ends all the same" $? 0
 check "and names it" grep -q "^$G is left to run: a deletion that has begun cannot be canceled" "$WORK/out"
+same "its request to the repository goes on" "$(grep -c '^admin-delete-' "$WORK/out")" 0
 same "that backup has not 'already ended'" "$(grep -c "^$D" "$WORK/out")" 0
 same "--json as well" "$(askj cancel --all | jq --arg g "$G" '.left | index($g) != null')" true
 mv "$WORK/away" "$WORK/repo"
