@@ -10,7 +10,7 @@
 # or a race in what it tests. With more than AGAIN of them nothing is run again.
 # usage: tests/run.sh PROGRAM... [-- PROGRAM...]   (those behind -- are started when all before it have been)
 #        TEST_TIMEOUT=600 (seconds per program)    VERBOSE=1 (show everything)
-#        JOBS=5 (programs at a time; default five for two CPUs, since most of them wait for something half of the time,
+#        JOBS=7 (programs at a time; default seven for two CPUs, since most of them wait for something most of the time,
 #        and at most 8; they share nothing but the machine)
 #        AGAIN=8 (programs that are given a second run; 0: none)
 #        REPORT=DIR: each program's seconds and cases are left in DIR/tests/..., for LAST and for the next order
@@ -21,7 +21,7 @@ export CMOCKA_MESSAGE_OUTPUT=TAP
 if [ -n "${REPORT:-}" ]; then REPORT=$(realpath -m "$REPORT"); export REPORT; fi
 umask 022 # and no signal is ignored: where the tests are started from must not matter
 cpus=$(nproc)
-: "${JOBS:=$((cpus < 4 ? cpus * 2 + 1 : 8))}"
+: "${JOBS:=$((cpus < 4 ? cpus * 3 + 1 : 8))}"
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 
