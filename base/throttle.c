@@ -8,9 +8,16 @@
 #define PIECE_MIN ((size_t)16 << 10)
 #define PIECE_MAX ((size_t)64 << 20)
 
+/* 0: no limit. */
+static uint64_t rate_of(const struct throttle *t)
+{
+    const uint64_t changed = t && t->changed ? atomic_load_explicit(t->changed, memory_order_relaxed) : 0;
+    return changed == THROTTLE_NONE ? 0 : changed ? changed : t ? t->rate : 0;
+}
+
 static bool none(const struct throttle *t)
 {
-    return !t || t->rate == 0;
+    return rate_of(t) == 0;
 }
 
 static bool stopped(const struct throttle *t)
@@ -29,7 +36,8 @@ uint64_t throttle_ahead_ns(struct throttle *t)
 /* When the bytes may be used: their place in the queue. */
 static uint64_t reserve(struct throttle *t, uint64_t bytes)
 {
-    const uint64_t now = mono_ns(), cost = (uint64_t)((double)bytes * 1e9 / (double)t->rate);
+    const uint64_t now = mono_ns(), rate = rate_of(t);
+    const uint64_t cost = rate ? (uint64_t)((double)bytes * 1e9 / (double)rate) : 0;
     uint64_t next = atomic_load(&t->next_ns), at;
     do
         at = next > now ? next : now;
@@ -81,8 +89,9 @@ void throttle_wait(struct throttle *t, uint64_t bytes)
 
 size_t throttle_piece(const struct throttle *t, size_t least, size_t most)
 {
+    const uint64_t rate = rate_of(t);
     size_t n = most;
-    while (!none(t) && n > least && n > t->rate / 8)
+    while (rate && n > least && n > rate / 8)
         n /= 2;
     return n;
 }

@@ -17,6 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/socket.h>
+#include <time.h>
 
 #define CFG_DEFAULT_FILE "/etc/snapferry/snapferry.ini"
 
@@ -381,6 +382,21 @@ json_t *cfg_json(const struct cfg *c);
 /* A list of CPUs such as "0-3,8" into a mask: CPU n is bit n % 8 of byte n / 8. 0, or -EINVAL with *why, a part of a
  * sentence ("a range ends before ..."). */
 int cfg_parse_cpus(uint8_t mask[CFG_CPUS_MAX / 8], const char *text, const char **why);
+
+/* Times of the week, of limit-times. */
+#define CFG_TIMES_MAX 16
+struct cfg_time_span {
+    uint8_t days;      /* on which they begin: bit 0 is Monday */
+    uint16_t from, to; /* minutes of the day, `to` not included; to < from: of the next day */
+};
+struct cfg_times {
+    unsigned n;
+    struct cfg_time_span v[CFG_TIMES_MAX];
+};
+/* "Mon..Fri 08:00-18:00, Sat 22:00-06:00", "08:00-18:00". 0, or -EINVAL with *why, a part of a sentence. */
+int cfg_parse_times(struct cfg_times *ret, const char *text, const char **why);
+/* Is this local time in one of them? Of none, always. */
+bool cfg_times_hold(const struct cfg_times *t, const struct tm *local);
 
 /* "127.0.0.1:9747", "[::1]:9747", "unix:/run/snapferry/metrics.sock": an address to listen on, without asking any name
  * service. 0, or -EINVAL with `why` (a part of a sentence: "the port ..."). */

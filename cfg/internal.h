@@ -72,6 +72,7 @@ enum value_type {
     V_PATTERNS,   /* words that are fnmatch patterns */
     V_SLOTS,      /* PATTERN=NUMBER words */
     V_CPUS,       /* 0-3,8 */
+    V_TIMES,      /* Mon..Fri 08:00-18:00, Sat 09:00-12:00 */
     V_LISTEN,     /* words for cfg_parse_listen(): the first is used, further ones are reported */
     V_PROPERTIES, /* Name=value words */
     V_OPTIONS,    /* KEY.* = value */

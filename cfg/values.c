@@ -250,6 +250,11 @@ static int parse_text(const struct key *k, const char *text, struct parsed *ret,
         const char *part;
         return cfg_parse_cpus(mask, text, &part) == 0 ? 0 : WHY("%s = %s: %s", name, text, part);
     }
+    case V_TIMES: {
+        struct cfg_times times;
+        const char *part;
+        return cfg_parse_times(&times, text, &part) == 0 ? 0 : WHY("%s = %s: %s", name, text, part);
+    }
     default:
         return 0;
     }
@@ -444,6 +449,7 @@ void value_put(const struct key *k, const struct parsed *v, void *base)
     case V_MOVER:
     case V_WORD:
     case V_CPUS:
+    case V_TIMES:
         snprintf(at, k->size, "%s", v->text);
         break;
     case V_LIST:

@@ -458,6 +458,11 @@ int movers_sync(const struct movers *m, struct err *e)
     (void)m, (void)e;
     return 0;
 }
+void movers_limit(struct movers *m, const char *operation, const struct mover_limits *l)
+{
+    (void)m, (void)operation, (void)l;
+}
+
 void movers_forget_keys(struct movers *m)
 {
     (void)m;

@@ -104,8 +104,7 @@ int cli_repo_sync(const struct options *o, struct err *e)
     struct mover_cancel *cancel = cli_cancel();
     CLEANUP(repo_freep) struct repo *r = NULL;
     CLEANUP(blobs_freep) struct blobs *to = NULL;
-    struct throttle reads = {.rate = o->read_limit, .stop = &cancel->requested},
-                    writes = {.rate = o->write_limit, .stop = &cancel->requested};
+    struct throttle reads = mover_reads(o->read_limit, cancel), writes = mover_writes(o->write_limit, cancel);
     const double since = mono_s();
     int rc = cli_open_repo(o, &r, e);
     if (rc >= 0)

@@ -41,15 +41,6 @@ static void limit_memory(struct mover_limits *l)
         l->memory_max = MAINTAIN_MEMORY_MAX;
 }
 
-/* A copy has limits of its own, in its section. */
-static void limit_rates(struct mover_limits *l, const struct cfg_copy *k)
-{
-    if (k && k->read_limit)
-        l->read_limit = k->read_limit;
-    if (k && k->write_limit)
-        l->write_limit = k->write_limit;
-}
-
 int admin_add_mover(struct decide *d, enum op_kind kind, const char *prefix, const char *repository, const char *mover,
                     struct operation *op, const char *parent, char id[512], struct err *e)
 {
@@ -79,7 +70,7 @@ int admin_add_mover(struct decide *d, enum op_kind kind, const char *prefix, con
     if (kind == KIND_MAINTAIN)
         limit_memory(&policy.limits);
     if (kind == KIND_COPY)
-        limit_rates(&policy.limits, cfg_copy(d->world.cfg, op->target_name));
+        limits_of_copy(&policy.limits, cfg_copy(d->world.cfg, op->target_name));
     policy.retries = op->records.n ? RECORD_RETRIES : ADMIN_RETRIES;
     if (op->records.n)
         policy.retry_max_s = RECORD_RETRY_MAX_S;

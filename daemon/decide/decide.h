@@ -522,6 +522,11 @@ struct native_offer {
  */
 enum restore_from restore_source(const struct operation *of, const struct request_args *req,
                                  const struct native_offer *native, char why[RESTORE_WHY], struct err *e);
+/* A copy has rates of its own, in its section; NULL: it is gone. */
+void limits_of_copy(struct mover_limits *l, const struct cfg_copy *k);
+/* The limits that the configuration has by now for an operation, for fields_clear(&mover_limits_fields, ret) also where
+ * it has none any more (negative). */
+int limits_of(const struct cfg *c, const struct operation *op, struct mover_limits *ret);
 /* Adds to a mover's job what it keeps to by itself. */
 void limits_job(json_t *job, const struct policy *policy);
 

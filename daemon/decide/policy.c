@@ -8,8 +8,10 @@
  */
 #include "base/cleanup.h"
 #include "daemon/decide/decide.h"
+#include "daemon/decide/judge.h"
 #include "daemon/records/driver-kind.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -22,6 +24,32 @@ static int limits_from_cfg(struct mover_limits *l, const struct cfg_mover *m)
     for (unsigned i = 0; m->name && m->name[i]; i++)                                                                   \
         rc |= strs_add(&l->name, m->name[i]);
     MOVER_LIMITS(TEXT_OF, NUMBER_OF, NUMBER_OF, LIST_OF)
+    return rc;
+}
+
+void limits_of_copy(struct mover_limits *l, const struct cfg_copy *k)
+{
+    if (k && k->read_limit)
+        l->read_limit = k->read_limit;
+    if (k && k->write_limit)
+        l->write_limit = k->write_limit;
+}
+
+int limits_of(const struct cfg *c, const struct operation *op, struct mover_limits *ret)
+{
+    struct cfg_policy p = {.effective = NULL};
+    const bool moves = op->kind == KIND_BACKUP || op->kind == KIND_RESTORE;
+    const char *job = moves && op->job[0] ? op->job : NULL;
+    fields_init(&mover_limits_fields, ret);
+    if (job && !cfg_job(c, job))
+        return -ENOENT;
+    int rc = cfg_policy(c, moves ? volume_subject(op->volume) : cfg_named(""), job, &p, NULL);
+    if (rc < 0)
+        return rc;
+    rc = limits_from_cfg(ret, &p.limits);
+    if (op->kind == KIND_COPY)
+        limits_of_copy(ret, cfg_copy(c, op->target_name));
+    cfg_policy_clear(&p);
     return rc;
 }
 

@@ -194,6 +194,8 @@ void movers_start_free(struct engine *g);
 void engine_post_not_started(struct engine *g, const char *id, bool transient, const struct err *e);
 /* 0: adopted, or gone and its result is read: its end is an event. < 0: it cannot be asked. */
 int mover_adopt(struct engine *g, const struct operation *op, struct err *e);
+/* The configuration was read again: limits of reads and writes of movers that work follow it. */
+void movers_limit_again(struct engine *g);
 /* The plugin that moves its data, NULL: the built-in mover, or it is not configured any more. */
 const struct cfg_plugin *operation_plugin(struct engine *g, const struct operation *op);
 

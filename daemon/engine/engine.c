@@ -500,6 +500,7 @@ static void reload_done(struct step_result *s, void *arg)
         repositories_reopen(g, NULL);
         other_nodes_changed(g);
         volumes_look_again(g);
+        movers_limit_again(g);
         g->storage_wanted = true; /* native snapshots of a class that is new */
         kept_configure(g);
         if (g->observer)

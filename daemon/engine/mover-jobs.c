@@ -341,6 +341,25 @@ int mover_start(struct engine *g, const struct operation *op, int device, int ch
     return rc == -EEXIST ? 0 : rc; /* ours, under way: its events come */
 }
 
+/* Rates change nothing of what is written: they follow the configuration also while data is being moved. */
+static int limit_again(const struct operation *op, void *arg)
+{
+    struct engine *g = arg;
+    struct mover_limits l;
+    if (!movers_has(g->movers, op->id))
+        return 0;
+    if (limits_of(g->cfg, op, &l) == 0)
+        movers_limit(g->movers, op->id, &l);
+    fields_clear(&mover_limits_fields, &l);
+    return 0;
+}
+
+void movers_limit_again(struct engine *g)
+{
+    const struct operation_filter live = {.live = true};
+    operation_each(g->d.records, &live, limit_again, g, NULL);
+}
+
 int mover_adopt(struct engine *g, const struct operation *op, struct err *e)
 {
     struct process_identity id;
@@ -359,6 +378,7 @@ int mover_adopt(struct engine *g, const struct operation *op, struct err *e)
     if (rc == 0)
         rc = movers_adopt(g->movers, &id, &s, e);
     if (rc == 0) {
+        limit_again(op, g);
         log_info("%s: its mover (process %d) is still running and was adopted", operation_label(op), (int)id.pid);
         return 0;
     }

@@ -563,9 +563,8 @@ static int run_once(struct repo *r, struct source *src, const struct backup_opts
 {
     const uint64_t began = (uint64_t)mono_ns();
     struct run x = {.repo = r, .src = src, .info = source_info(src), .o = o, .ret = ret};
-    const _Atomic bool *stop = o->cancel ? &o->cancel->requested : NULL;
-    x.reads = (struct throttle){.rate = o->limits.read_limit, .stop = stop};
-    x.writes = (struct throttle){.rate = o->limits.write_limit, .stop = stop};
+    x.reads = mover_reads(o->limits.read_limit, o->cancel);
+    x.writes = mover_writes(o->limits.write_limit, o->cancel);
     if (o->progress) {
         atomic_store(&o->progress->lead, PROGRESS_LEAD);
         atomic_store(&o->progress->closed, atomic_load(&o->progress->sent));
@@ -578,10 +577,10 @@ static int run_once(struct repo *r, struct source *src, const struct backup_opts
     if (o->progress)
         atomic_store(&o->progress->total, atomic_load(&o->progress->done) + x.info->size);
     set_phase(&x, PHASE_OPENING);
-    const _Atomic bool *before = blobs_stop(repo_blobs(r), stop);
+    const _Atomic bool *before = blobs_stop(repo_blobs(r), x.reads.stop);
     int rc = open_all(&x, e);
     blobs_stop(repo_blobs(r), NULL); /* a checkpoint is written after a cancel, but no server is waited for long */
-    blobs_hurry(repo_blobs(r), stop);
+    blobs_hurry(repo_blobs(r), x.reads.stop);
     if (o->incremental && *x.inc.why)
         snprintf(ret->fallback, sizeof ret->fallback, "%s", x.inc.why);
     if (x.inc.unchanged)

@@ -316,7 +316,7 @@ int maintain_run(struct repo *r, const struct maintain_opts *o, struct maintain_
                                     .next_full_ns = INT64_MIN,
                                     .waiting_since_ns = INT64_MIN};
     const _Atomic bool *stop = o->cancel ? &o->cancel->requested : NULL, *before = blobs_stop(repo_blobs(r), stop);
-    struct throttle reads = {.rate = o->read_limit, .stop = stop}, writes = {.rate = o->write_limit, .stop = stop};
+    struct throttle reads = mover_reads(o->read_limit, o->cancel), writes = mover_writes(o->write_limit, o->cancel);
     blobs_limit(repo_blobs(r), &reads, &writes);
     int rc = maintain_params(r, o->owner, &m.params, e);
     if (rc == 0)

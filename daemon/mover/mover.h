@@ -94,10 +94,21 @@ static inline int mover_progress_phase(const struct mover_progress *p)
     return phase == PHASE_COMMITTING && mover_progress_waiting(p) >> 20 ? PHASE_MOVING : phase;
 }
 
-/* Set from a signal handler or another thread: the operation ends soon, with a checkpoint if useful. */
+/* Set from a signal handler or another thread: the operation ends soon, with a checkpoint if useful. And what else may
+ * be told to one that runs: rates that replace those it began with, as throttle.changed. */
 struct mover_cancel {
     _Atomic bool requested;
+    _Atomic uint64_t read_limit, write_limit;
 };
+/* For bytes that are read, or written, at a rate (0: none). `c` may be NULL. */
+static inline struct throttle mover_reads(uint64_t rate, const struct mover_cancel *c)
+{
+    return (struct throttle){.rate = rate, .stop = c ? &c->requested : NULL, .changed = c ? &c->read_limit : NULL};
+}
+static inline struct throttle mover_writes(uint64_t rate, const struct mover_cancel *c)
+{
+    return (struct throttle){.rate = rate, .stop = c ? &c->requested : NULL, .changed = c ? &c->write_limit : NULL};
+}
 
 /* Seconds in which a stage worked or waited, summed over its threads; and the bottleneck. */
 struct stage_time {

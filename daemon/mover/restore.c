@@ -952,8 +952,8 @@ static int restore_limited(struct repo *repo, const struct object_id *obj, uint6
                            const struct restore_opts *o, struct restore_result *ret, struct err *e)
 {
     const _Atomic bool *stop = o->cancel ? &o->cancel->requested : NULL;
-    struct throttle reads = {.rate = o->limits.read_limit, .stop = stop},
-                    writes = {.rate = o->limits.write_limit, .stop = stop};
+    struct throttle reads = mover_reads(o->limits.read_limit, o->cancel),
+                    writes = mover_writes(o->limits.write_limit, o->cancel);
     blobs_limit(repo_blobs(repo), &reads, NULL);
     const _Atomic bool *before = blobs_stop(repo_blobs(repo), stop);
     int rc = restore_to(repo, obj, size, place, &reads, &writes, o, ret, e);

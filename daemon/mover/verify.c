@@ -946,7 +946,7 @@ int verify_run(struct repo *r, char (*ids)[33], size_t n, const struct verify_op
         memcpy(sorted, ids, n * sizeof *sorted);
     qsort(sorted, n, sizeof *sorted, compare_ids);
     struct chosen c = {.v = v, .ids = sorted, .n = n};
-    struct throttle reads = {.rate = o->limits.read_limit, .stop = o->cancel ? &o->cancel->requested : NULL};
+    struct throttle reads = mover_reads(o->limits.read_limit, o->cancel);
     v->reads = &reads;
     blobs_limit(repo_blobs(r), &reads, NULL);
     const _Atomic bool *before = blobs_stop(repo_blobs(r), o->cancel ? &o->cancel->requested : NULL);

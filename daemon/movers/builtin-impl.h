@@ -78,6 +78,13 @@ struct mover {
     bool key_wanted;   /* a key that it derives is kept */
     struct key_id key; /* for which repository and password */
 
+    struct rates {
+        bool known;          /* else it keeps to those in its job */
+        int64_t read, write; /* bytes per second, 0: none */
+        struct cfg_times times;
+    } rates;
+    int64_t told_read, told_write; /* what it keeps to; -1: not known, since another daemon began it */
+
     int64_t go_timeout_s, stall_timeout_s, cancel_grace_s, max_duration_s;
     int64_t began_ns, ready_ns, go_ns, life_ns, gone_ns; /* monotonic; life: last sign of life */
     int64_t kill_at_ns;                                  /* mono_ns(), 0: never */
@@ -203,10 +210,19 @@ void movers_unlisten(struct builtin_movers *m);
 int mover_send(struct mover *v, const char *type);
 /* With CREDENTIALS goes a descriptor; negative: there are none now. `copy`: those of the copy. */
 int mover_send_credentials(struct mover *v, bool copy, int fd);
+int mover_send_limits(struct mover *v, int64_t read, int64_t write);
 int mover_send_job(struct mover *v);
 /* Reads what is left. True: the other end is closed. */
 bool conn_drain(struct mover *v);
 void conn_close(struct mover *v);
+
+/* ---- rates.c ---- */
+/* The limits of its policy, as they are now. */
+void rates_set(struct mover *v, const struct mover_limits *l);
+/* A new one begins with those that hold now: they replace those in its job. */
+int rates_begin(struct mover *v, json_t *job, struct err *e);
+/* Tells it those that hold now, if it keeps to others and works. */
+void rates_tell(struct mover *v);
 
 /* ---- messages.c ---- */
 /* For struct mover_ops. */

@@ -149,6 +149,7 @@ static struct mover *mover_new(struct builtin_movers *m, const char *operation, 
     snprintf(v->operation, sizeof v->operation, "%s", operation);
     snprintf(v->kind, sizeof v->kind, "%s", kind ? kind : "");
     v->began_ns = v->life_ns = mono_ns();
+    v->told_read = v->told_write = -1;
     return v;
 }
 
@@ -244,8 +245,11 @@ static int job_create(struct mover *v, const struct mover_spec *s, const struct 
         json_object_set_new(job, "debug", json_true());
     if (l->cache_dir[0])
         json_object_set_new(job, "cache_dir", json_string(l->cache_dir));
-    CLEANUP_FREE char *text = json_text(job, NULL);
+    const int rc = rates_begin(v, job, e);
+    CLEANUP_FREE char *text = rc < 0 ? NULL : json_text(job, NULL);
     json_decref(job);
+    if (rc < 0)
+        return rc;
     if (!text)
         return err_nomem(e);
     return s->job_fd > 0 ? job_complete(v, s->job_fd, text, e) : job_whole(v, text, e);
@@ -319,6 +323,7 @@ int builtin_start(struct builtin_movers *m, const struct mover_spec *s, struct e
     if (!v)
         return rc < 0 ? rc : -ENOMEM;
     times_set(v, &s->times);
+    rates_set(v, s->limits);
     boot_id(v->id.boot_id);
     rc = launch_new(&l, s, e);
     if (rc == 0) {
@@ -394,6 +399,7 @@ int builtin_adopt(struct builtin_movers *m, const struct process_identity *id, c
     if (!v)
         return -ENOMEM;
     times_set(v, &s->times);
+    rates_set(v, s->limits);
     v->adopted = v->go = v->ready = v->job_sent = true;
     v->go_ns = v->life_ns;
     int rc = identity_verify(v, id, e);
@@ -582,6 +588,15 @@ int builtin_sync(const struct builtin_movers *m, struct err *e)
     return results_sync(m, e);
 }
 
+void builtin_limit(struct builtin_movers *m, const char *operation, const struct mover_limits *l)
+{
+    struct mover *v = mover_find(m, operation);
+    if (!v)
+        return;
+    rates_set(v, l);
+    rates_tell(v);
+}
+
 void builtin_forget_keys(struct builtin_movers *m)
 {
     keys_forget(m->keys);
@@ -638,6 +653,7 @@ static void mover_check(struct mover *v, int64_t now)
     }
     systemd_tick(v);
     log_bound(v);
+    rates_tell(v);
     read_cgroup(v);
     check_activity(v, now);
     if (v->kill_at_ns && now >= v->kill_at_ns)

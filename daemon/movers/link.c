@@ -328,6 +328,14 @@ int mover_send_credentials(struct mover *v, bool copy, int fd)
         &fd, fd >= 0);
 }
 
+int mover_send_limits(struct mover *v, int64_t read, int64_t write)
+{
+    return socket_send(v,
+                       json_pack("{s:s, s:s, s:I, s:I}", "type", WIRE_LIMITS, "operation", v->operation, "read_limit",
+                                 (json_int_t)read, "write_limit", (json_int_t)write),
+                       NULL, 0);
+}
+
 int mover_send_job(struct mover *v)
 {
     const struct {

@@ -91,6 +91,11 @@ int movers_sync(const struct movers *m, struct err *e)
     return builtin_sync(m->builtin, e);
 }
 
+void movers_limit(struct movers *m, const char *operation, const struct mover_limits *l)
+{
+    builtin_limit(m->builtin, operation, l);
+}
+
 void movers_forget_keys(struct movers *m)
 {
     builtin_forget_keys(m->builtin);

@@ -141,6 +141,8 @@ int movers_result(struct movers *m, const char *operation, struct err *e);
  * `deadline_ns` (realtime; 0: cancel_grace_s from now, which is also the most) follows SIGKILL, or `cleanup`. ended()
  * is called in any case. -ESRCH: there is none. */
 int movers_cancel(struct movers *m, const char *operation, int64_t deadline_ns, struct err *e);
+/* The limits of reads and writes, and their times, are others now. Of a built-in mover: a plugin keeps to its own. */
+void movers_limit(struct movers *m, const char *operation, const struct mover_limits *l);
 /* The record is terminal, or another attempt follows: result file, unit and cgroup of the built-in mover are
  * removed; with `plugin` its cleanup is called (again), in the background. -EBUSY: it runs. Idempotent. */
 int movers_forget(struct movers *m, const char *operation, const struct cfg_plugin *plugin, const char *plugin_id,

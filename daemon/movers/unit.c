@@ -131,6 +131,8 @@ static void put_limits(struct unit_properties *p, const struct mover_launch *l)
     unit_put_u64(p, "LimitCORE", 0);
     unit_put_u64(p, "LimitNOFILE", 4096);
     unit_put_i32(p, "OOMScoreAdjust", 500);
+    if (c->limit_times[0])
+        return; /* what is on the unit would hold always */
     put_bandwidth(p, "IOReadBandwidthMax", l->writes_device ? l->repository_path : l->device_path, c->read_limit);
     put_bandwidth(p, "IOWriteBandwidthMax", l->writes_device ? l->device_path : l->repository_path, c->write_limit);
 }

@@ -37,6 +37,7 @@
     TEXT(slice, 64)                                      /* "": snapferry.slice */                                     \
     JOB(read_limit, "bytes/s", THROTTLE_MIN, INT64_MAX)  /* from the volume; restore: from the repository */           \
     JOB(write_limit, "bytes/s", THROTTLE_MIN, INT64_MAX) /* to the repository; restore: to the volume */               \
+    TEXT(limit_times, 256)                               /* for cfg_parse_times(), when both hold; "": always */       \
     LIST(unit_properties)                                /* Name=value */
 
 /* For kinds of limits that are not wanted. */

@@ -61,6 +61,7 @@
 #define WIRE_GO "GO"
 #define WIRE_CANCEL "CANCEL"
 #define WIRE_CREDENTIALS "CREDENTIALS"
+#define WIRE_LIMITS "LIMITS"
 
 /* What a descriptor of JOB is, by its place in the message's list "fds". */
 #define WIRE_FD_JOB "job"

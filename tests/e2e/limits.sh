@@ -134,6 +134,60 @@ same "maintenance with write-limit" "$(wait_state "$E" Completed 120)" Completed
 check "has stored again what was in half-filled packs" test \
     "$(doc "$E" | jq '.result.maintenance.summary.rewritten.bytes')" -ge $((20 * MIB))
 check "at the rate" test "$(doc "$E" | jq '.result.maintenance.seconds | floor')" -ge 4
+
+# A mover that works follows: a reload, and the times of the limits. 24 MiB would take 96 s.
+config_add 70-mover '[mover]
+read-limit = 256KiB'
+check "reload: slow" ask reload --wait --quiet
+slow() { # SEED: a backup that has begun
+    random_file "$WORK/vol/a.img" $((24 * MIB)) "$1"
+    F=$(submit "$WORK/vol/a.img")
+    O=$(op_id "$F")
+    moving() { doc "$O" | jq -e '.progress.done > 0' >/dev/null; }
+    until_true 60 moving
+}
+slow 10
+sleep 3
+done_in_3=$(doc "$O" | jq .progress.done)
+check "a backup with a low limit: $done_in_3 bytes" test "$done_in_3" -lt $((8 * MIB))
+config_add 70-mover '[mover]
+read-limit = 1GiB'
+check "reload: fast" ask reload --wait --quiet
+same "the backup that runs has the new limit" "$(wait_state "$F" Completed 60)" Completed
+check "at once" test "$(doc "$O" | jq '.result.seconds | floor')" -lt 40
+# "now": in this hour, or the next one; "later": in some hours, over midnight or not.
+now="$(date -d '-1 hour' +%H:00)-$(date -d '+2 hours' +%H:00)"
+later="$(date -d '+3 hours' +%H:00)-$(date -d '+5 hours' +%H:00)"
+config_add 70-mover "[mover]
+read-limit = 256KiB
+limit-times = $later"
+check "reload: limits at other times" ask reload --wait --quiet
+random_file "$WORK/vol/a.img" $((24 * MIB)) 11
+F=$(submit "$WORK/vol/a.img")
+same "limit-times: at other times there is no limit" "$(wait_state "$F" Completed 60)" Completed
+check "so it is fast" test "$(doc "$(op_id "$F")" | jq '.result.seconds | floor')" -lt 40
+config_add 70-mover "[mover]
+read-limit = 256KiB
+limit-times = $(date -d '+5 hours' +%H:00)-$(date -d '+6 hours' +%H:00), $now"
+check "reload: limits at this time" ask reload --wait --quiet
+slow 12
+sleep 3
+done_in_3=$(doc "$O" | jq .progress.done)
+check "limit-times: at these it holds: $done_in_3 bytes" test "$done_in_3" -lt $((8 * MIB))
+# It ends with the minute after the next one.
+end=$(($(date +%s) / 60 * 60 + 60))
+[ $((end - $(date +%s))) -ge 8 ] || end=$((end + 60))
+config_add 70-mover "[mover]
+read-limit = 256KiB
+limit-times = $(date -d '-1 hour' +%H:00)-$(date -d "@$end" +%H:%M)"
+check "reload: limits until the minute ends" ask reload --wait --quiet
+before_end=$(doc "$O" | jq .progress.done)
+daemon_kill
+starts "the daemon is killed, and started again"
+same "limit-times: the mover that goes on is told when they end" "$(wait_state "$F" Completed 80)" Completed
+took=$(doc "$O" | jq '.result.seconds | floor')
+check "before it would have ended: $took s" test "$took" -lt 94 -a "$before_end" -lt $((20 * MIB))
+sf "$REPO" verify --quiet || fail "the repository is whole" "see above"
 stops "the daemon stops"
 explain_failure
 finish

@@ -180,6 +180,7 @@ static inline void rig_for(struct rig *r, double seconds)
 static inline int rig_start(struct rig *r, const char *operation, const char *kind, const json_t *job, int fd,
                             const char *password, struct err *e)
 {
+    r->limits.read_limit = json_integer_value(json_object_get(job, "read_limit")); /* the policy's, as in the job */
     const struct mover_spec s = {.operation = operation,
                                  .kind = kind,
                                  .job = job,

@@ -387,6 +387,21 @@ static void ranges_are_told_as_people_write_them(void **state)
         {"[mover]\ncpus = -3\n", "a list such as 0-3,8"},
         {"[mover]\ncpus = 1,,2\n", "a list such as 0-3,8"},
         {"[mover]\ncpus = all\n", "a list such as 0-3,8"},
+        {"[mover]\nlimit-times = 8-18\n", "times such as Mon..Fri 08:00-18:00, Sat 09:00-12:00 expected"},
+        {"[mover]\nlimit-times = 08:00\n", "times such as"},
+        {"[mover]\nlimit-times = 08:00-18:0\n", "times such as"},
+        {"[mover]\nlimit-times = 08:00-24:01\n", "times such as"},
+        {"[mover]\nlimit-times = 08:60-18:00\n", "times such as"},
+        {"[mover]\nlimit-times = Mo 08:00-18:00\n", "times such as"},
+        {"[mover]\nlimit-times = Mon.Fri 08:00-18:00\n", "times such as"},
+        {"[mover]\nlimit-times = Mon..Fri\n", "times such as"},
+        {"[mover]\nlimit-times = 08:00-18:00 Sat\n", "times such as"},
+        {"[mover]\nlimit-times = 08:00-08:00\n", "times that begin when they end"},
+        {"[mover]\nlimit-times = 24:00-08:00\n", "times that begin when they end"},
+        {"[mover]\nlimit-times = 08:00-18:00,\n", "nothing behind the comma"},
+        {"[mover]\nlimit-times = 1:00-2:00,1:00-2:00,1:00-2:00,1:00-2:00,1:00-2:00,1:00-2:00,1:00-2:00,1:00-2:00,"
+         "1:00-2:00,1:00-2:00,1:00-2:00,1:00-2:00,1:00-2:00,1:00-2:00,1:00-2:00,1:00-2:00,1:00-2:00\n",
+         "too many times"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct cfg *c = cfgdir_load(cases[i].text);
@@ -400,6 +415,42 @@ static void ranges_are_told_as_people_write_them(void **state)
     assert_int_equal(mask[1], 0x01);
     assert_int_equal(mask[2], 0);
     assert_int_equal(mask[127], 0x80);
+}
+
+static void times_of_the_week(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *at; /* local, as day (0: Sunday) and clock */
+        bool hold;
+    } cases[] = {
+        {"", "3 12:00", true},
+        {"08:00-18:00", "0 08:00", true},
+        {"08:00-18:00", "0 17:59", true},
+        {"08:00-18:00", "0 18:00", false},
+        {"8:00-24:00", "4 23:59", true},
+        {"Mon..Fri 08:00-18:00", "1 09:00", true},
+        {"Mon..Fri 08:00-18:00", "5 09:00", true},
+        {"Mon..Fri 08:00-18:00", "6 09:00", false},
+        {"Mon..Fri 08:00-18:00, Sat 09:00-12:00", "6 09:00", true},
+        {"Sat..Sun 00:00-24:00", "0 23:59", true},
+        {"Sat..Mon 00:00-24:00", "1 10:00", true},
+        {"Sat..Mon 00:00-24:00", "2 10:00", false},
+        {"Fri 22:00-06:00", "5 23:00", true},
+        {"Fri 22:00-06:00", "6 05:59", true},
+        {"Fri 22:00-06:00", "6 06:00", false},
+        {"Fri 22:00-06:00", "5 05:00", false},
+        {"Sun 22:00-06:00", "1 05:00", true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct cfg_times t;
+        struct tm local = {0};
+        const char *why = "";
+        assert_int_equal(cfg_parse_times(&t, cases[i].text, &why), 0);
+        assert_int_equal(sscanf(cases[i].at, "%d %d:%d", &local.tm_wday, &local.tm_hour, &local.tm_min), 3);
+        if (cfg_times_hold(&t, &local) != cases[i].hold)
+            fail_msg("\"%s\" at %s", cases[i].text, cases[i].at);
+    }
 }
 
 static void link_to(const char *target, const char *name)
@@ -786,6 +837,7 @@ int main(void)
         cmocka_unit_test(numbers_sizes_and_times),
         cmocka_unit_test(zero_is_refused_where_it_is_not_none),
         cmocka_unit_test(ranges_are_told_as_people_write_them),
+        cmocka_unit_test(times_of_the_week),
         cmocka_unit_test(what_is_not_read_is_told),
         cmocka_unit_test(names_that_lead_nowhere),
         cmocka_unit_test(what_is_missing_or_contradicts_itself),

@@ -160,6 +160,32 @@ static void stops(void **state)
     pthread_join(thread, NULL);
 }
 
+/* What another thread sets counts for what is taken from then on. */
+static void another_rate(void **state)
+{
+    (void)state;
+    _Atomic uint64_t changed = 0;
+    struct throttle t = {.rate = 1 << 20, .changed = &changed};
+    throttle_take(&t, 1 << 20);
+    assert_true(throttle_ahead_ns(&t) > 0);
+    atomic_store(&changed, THROTTLE_NONE);
+    assert_int_equal(throttle_ahead_ns(&t), 0);
+    assert_int_equal(throttle_piece(&t, 4096, 1 << 20), 1 << 20);
+    const double began = now();
+    throttle_wait(&t, UINT64_C(3600) << 20);
+    assert_true(now() - began < 600);
+    atomic_store(&changed, 4 * THROTTLE_MIN);
+    t.next_ns = 0;
+    throttle_take(&t, 40 * THROTTLE_MIN);
+    const uint64_t ahead = throttle_ahead_ns(&t);
+    assert_true(ahead > UINT64_C(9) * 1000000000 && ahead <= UINT64_C(10) * 1000000000);
+    assert_int_equal(throttle_piece(&t, 4096, 1 << 20), THROTTLE_MIN / 2);
+    /* Of one without a rate, too. */
+    struct throttle free_one = {.changed = &changed};
+    throttle_take(&free_one, 40 * THROTTLE_MIN);
+    assert_true(throttle_ahead_ns(&free_one) > UINT64_C(9) * 1000000000);
+}
+
 static void pieces(void **state)
 {
     (void)state;
@@ -188,7 +214,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(none),     cmocka_unit_test(one_after_another), cmocka_unit_test(many_at_once),
         cmocka_unit_test(no_burst), cmocka_unit_test(threads_share_it),  cmocka_unit_test(stops),
-        cmocka_unit_test(pieces),   cmocka_unit_test(two_limits),
+        cmocka_unit_test(pieces),   cmocka_unit_test(two_limits),        cmocka_unit_test(another_rate),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -361,6 +361,21 @@ int link_renew(struct link *l, bool copy, unsigned seconds)
     return rc;
 }
 
+/* In bytes per second; 0: there is none any more. Others than those leave it as it is. */
+static void rate_take(_Atomic uint64_t *rate, const json_t *msg, const char *member)
+{
+    const json_t *j = json_object_get(msg, member);
+    const json_int_t n = json_integer_value(j);
+    if (json_is_integer(j) && n >= 0)
+        atomic_store(rate, n == 0 ? THROTTLE_NONE : (uint64_t)n < THROTTLE_MIN ? THROTTLE_MIN : (uint64_t)n);
+}
+
+static void limits_take(struct mover_cancel *c, const json_t *msg)
+{
+    rate_take(&c->read_limit, msg, "read_limit");
+    rate_take(&c->write_limit, msg, "write_limit");
+}
+
 /* False: the connection is broken. */
 static bool message_handle(struct link *l)
 {
@@ -373,6 +388,8 @@ static bool message_handle(struct link *l)
             atomic_store(&l->cancel->requested, true);
         else if (!strcmp(type, WIRE_CREDENTIALS))
             credentials_take(l, json_is_true(json_object_get(msg, WIRE_OF_COPY)), &fds[0]);
+        else if (!strcmp(type, WIRE_LIMITS))
+            limits_take(l->cancel, msg);
         for (int i = 0; i < WIRE_FDS_MAX; i++)
             closep(&fds[i]);
         if (rc < 0)

@@ -43,8 +43,8 @@ int run_copy(struct run_context *x, struct repo *r, struct err *e)
 {
     const struct job *j = x->job;
     CLEANUP(blobs_freep) struct blobs *to = NULL;
-    struct throttle reads = {.rate = j->limits.read_limit, .stop = &x->cancel->requested},
-                    writes = {.rate = j->limits.write_limit, .stop = &x->cancel->requested};
+    struct throttle reads = mover_reads(j->limits.read_limit, x->cancel),
+                    writes = mover_writes(j->limits.write_limit, x->cancel);
     struct copy_result c = {.rounds = 0};
     char owner[512];
     const double since = mono_s();
