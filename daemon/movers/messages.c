@@ -52,6 +52,8 @@ static bool on_hello(struct mover *v, const json_t *m)
         if (mover_send_job(v) < 0)
             log_warning("mover of %s: cannot send its job", v->operation);
     }
+    if (resumed)
+        v->told_read = v->told_write = -1; /* what was sent last may not have come */
     if (v->canceled)
         mover_send(v, WIRE_CANCEL);
     return true;
