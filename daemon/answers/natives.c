@@ -50,7 +50,10 @@ static json_t *native_document(const struct native_row *n)
     jset_str(o, "state", native_state_name(n->state));
     jset_int(o, "created_ns", n->native->created_ns ? n->native->created_ns : n->created_ns);
     copy_member(o, "size", d, "size");
-    copy_member(o, "used", d, "used");
+    if (native_row_is_bookmark(n))
+        jset_bool(o, "bookmark", true);
+    else
+        copy_member(o, "used", d, "used");
     jset_bool(o, "hold", n->hold.held);
     put_text(o, "note", n->hold.note);
     put_text(o, "handle", n->native->handle);

@@ -327,8 +327,12 @@ static void print_natives(const json_t *list)
     const json_t *n;
     json_array_foreach(list, i, n)
     {
-        bool present = !strcmp(jstr(n, "state"), "present") || !*jstr(n, "state");
-        const char *kept = !present ? jstr(n, "state") : jbool(n, "prune") ? "nothing" : jstr(n, "reasons");
+        const bool bookmark = jbool(n, "bookmark");
+        bool present = !strcmp(jstr(n, "state"), "present") || !*jstr(n, "state") || bookmark;
+        const char *kept = !present            ? jstr(n, "state")
+                           : jbool(n, "prune") ? "nothing"
+                           : bookmark          ? "bookmark"
+                                               : jstr(n, "reasons");
         table_cell(t, TINT_NONE, "%.8s", jstr(n, "alias"));
         table_cell(t, TINT_NONE, "%s", jstr(n, "volume"));
         table_cell(t, TINT_NONE, "%s", text_ago(jint(n, "created_ns")));

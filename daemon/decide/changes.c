@@ -2,15 +2,16 @@
 /*
  * changes.c - whether only what changed is read: the parent, the list of changes, what the mover made of it
  *
- * The parent is the last complete backup of the volume in this repository whose native snapshot is still there: that
- * one is kept for it (RS-28). What differs between it and the new native snapshot is listed by a step, once for each
- * attempt; the mover gets the list and the parent's snapshot id, looks for that snapshot in the repository as it is
- * now, and checks that it was made of this very native snapshot. Wherever something is missing all data is read: never
- * an error, and the record says why (CF-10).
+ * The parent is the last complete backup of the volume in this repository whose native snapshot is still there, or a
+ * bookmark of it: that one is kept for it (RS-28). What differs between it and the new native snapshot is listed by a
+ * step, once for each attempt; the mover gets the list and the parent's snapshot id, looks for that snapshot in the
+ * repository as it is now, and checks that it was made of this very native snapshot. Wherever something is missing all
+ * data is read: never an error, and the record says why (CF-10).
  */
 #include "base/cleanup.h"
 #include "base/time.h"
 #include "daemon/decide/decide.h"
+#include "daemon/records/driver-kind.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -41,7 +42,7 @@ static int consider(const struct native_row *seen, void *arg)
     const struct native_row *n = native_row_peek(x->d->records, seen->id);
     if (!n || !n->cbt_parent || !is_of_repository(n, x->op) || !strcmp(n->id, x->op->native))
         return 0;
-    if (n->state != NATIVE_PRESENT) {
+    if (n->state != NATIVE_PRESENT && !native_row_is_bookmark(n)) {
         x->lost = true;
         return 0;
     }
@@ -80,11 +81,20 @@ static const struct native_row *parent_choose(struct decide *d, const struct ope
     return *why ? NULL : x.best;
 }
 
+static bool is_asked_for(const struct operation *op)
+{
+    return op->kind == KIND_BACKUP && op->policy->changed_blocks && !op->policy->mover[0] && op->policy->move_data;
+}
+
 /* Whether it was asked for, and its storage could tell at all; of all else nothing is recorded. */
 static bool is_tracked(const struct operation *op)
 {
-    return op->kind == KIND_BACKUP && op->policy->changed_blocks && !op->policy->mover[0] && op->policy->move_data &&
-           !is_none(op->native_doc) && op->native_doc->change_id[0];
+    return is_asked_for(op) && !is_none(op->native_doc) && op->native_doc->change_id[0];
+}
+
+bool changes_want_bookmark(const struct operation *op)
+{
+    return is_asked_for(op) && op->policy->backup_read_only && driver_kind_of(op->own->driver)->has_bookmarks;
 }
 
 bool changes_expected(struct decide *d, const struct operation *op)
@@ -143,9 +153,11 @@ bool changes_list(struct decide *d, struct operation *op)
         str_set(&op->base_snapshot, n->snapshot);
         str_set(&op->base_state, n->native->change_id);
     }
-    json_t *in = json_pack("{s:o,s:o*,s:o,s:O*}", "class", class_desc_to_json(op->own), "base",
-                           n ? native_desc_to_json(n->native) : NULL, "native", native_desc_to_json(op->native_doc),
-                           "allocated", allocated ? op->exposure : NULL);
+    json_t *base = n ? native_desc_to_json(n->native) : NULL;
+    if (base && native_row_is_bookmark(n))
+        jset_bool(base, "gone", true);
+    json_t *in = json_pack("{s:o,s:o*,s:o,s:O*}", "class", class_desc_to_json(op->own), "base", base, "native",
+                           native_desc_to_json(op->native_doc), "allocated", allocated ? op->exposure : NULL);
     operation_write(d, op);
     plan_work(d, ROW_OPERATION, op->id, WORK_CHANGES, in, list_s(d, op));
     plan_crash_point(d, "engine-changes-begun");

@@ -588,6 +588,7 @@ void decide_free(struct decide *d)
     asides_free(d);
     json_decref(d->pruning.busy);
     json_decref(d->pruning.removed);
+    json_decref(d->no_bookmarks);
     tallies_forget(d);
     evidence_forget(d);
     strs_clear(&d->again);

@@ -352,6 +352,7 @@ struct decide {
     struct plan plan;
     struct aside *asides;
     struct pool_pruning pruning;  /* of pools over their high-water marks (natives.c) */
+    json_t *no_bookmarks;         /* class -> true: why it has none was logged (snapshots.c); NULL: of no class */
     struct run_tally *tallies;    /* of backups in Finalizing (backup.c) */
     struct evidence_at *evidence; /* how far the answers of recorders were noted (evidence.c) */
     struct strs again, again_ops; /* backups, operations that are looked at again in the next turn */
@@ -620,6 +621,8 @@ void prepare_failed(struct decide *d, struct operation *op, const struct err *la
 
 /* Whether only what changed is read (changes.c). A parent is there, so that a list will be asked for. */
 bool changes_expected(struct decide *d, const struct operation *op);
+/* Of the native snapshot that it takes a bookmark is to be made: it may become a parent. */
+bool changes_want_bookmark(const struct operation *op);
 /* Whether a list of what is allocated may be used: all data is to be read, but nobody has asked for just that. */
 bool changes_may_skip(struct decide *d, const struct operation *op);
 /* Before the mover is started. True: the list is being made (WORK_CHANGES); false: go on. */
@@ -739,8 +742,11 @@ void native_forget(struct decide *d, const struct native_row *r, const char *wha
 int native_seen_again(struct decide *d, struct native_row *r);
 /* The end of WORK_PRUNE. */
 void natives_pruned(struct decide *d, struct operation *op, const struct work_result *s);
-/* An item for the removal: with the intermediate that was kept with it, which is removed first. New reference. */
+/* An item for the removal: with the intermediate that was kept with it, which is removed first, and its bookmark, which
+ * is the last. New reference. */
 json_t *native_removal(const struct native_row *n);
+/* The same of one that is being pruned: its bookmark stays if it is still a base (natives_plan()). */
+json_t *native_pruning(const struct native_row *n);
 /* What the removal of native snapshots answered (NULL: nothing). */
 void natives_removed(struct decide *d, const struct step_answer *answer);
 /*

@@ -211,5 +211,17 @@ json_t *native_removal(const struct native_row *n)
         json_object_set_new(item, "kept", kept_intent(n));
     if (item && native_row_awaited(n)) /* its storage is not known */
         jset_bool(item, "unseen", true);
+    if (item && n->bookmark)
+        jset_bool(item, "bookmark", true);
+    return item;
+}
+
+json_t *native_pruning(const struct native_row *n)
+{
+    json_t *item = native_removal(n);
+    if (item && n->bookmark && n->cbt_parent && n->state == NATIVE_REMOVING)
+        jset_bool(item, "leave_bookmark", true);
+    if (item && n->bookmark && n->state == NATIVE_MISSING && n->why_removed[0] && !native_is_foreign(n))
+        jset_bool(item, "only_bookmark", true); /* it was removed, and need not be searched for */
     return item;
 }

@@ -181,6 +181,7 @@ static void read_row(const struct native_row *n, struct native_facts *f)
     f->inspection = n->kept.there && !n->kept.released;
     f->releasing = n->kept.there && n->kept.released && n->kept.alias[0];
     f->cbt_parent = n->cbt_parent;
+    f->bookmark = n->bookmark;
     f->moved = n->moved && n->moved_verified;
     f->failed = n->failed;
     f->snapshot_only = n->snapshot_only;

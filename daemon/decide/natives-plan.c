@@ -254,6 +254,13 @@ static void plan_snapshot_only(struct plan *p, size_t i)
 
 /* ---- one snapshot ---- */
 
+/* Of one that is gone its bookmark, which is of use only to a volume that is backed up. */
+static bool is_base(const struct plan *p, const struct native_facts *f)
+{
+    return f->cbt_parent && p->r->keep_parent && !(p->r->prune_ended && is_ended(p, f)) && !f->expired &&
+           !f->removing && (!f->missing || (f->bookmark && !p->r->ended));
+}
+
 static void plan_references(const struct plan *p, struct native_facts *f)
 {
     if (f->in_use) {
@@ -272,13 +279,13 @@ static void plan_references(const struct plan *p, struct native_facts *f)
         f->reasons |= NATIVE_IN_USE;
         say(f, KEPT, "its intermediate is removed first");
     }
-    if (f->cbt_parent && p->r->keep_parent && !(p->r->prune_ended && is_ended(p, f)) && !f->missing && !f->expired &&
-        !f->removing) {
+    if (is_base(p, f)) {
         f->reasons |= NATIVE_CBT_PARENT;
         say(f, KEPT,
-            p->r->ended ? "the base of incremental backups, should its volume be backed up again (`native prune "
-                          "--gone` removes it)"
-                        : "the base of the next incremental backup");
+            f->missing    ? "it is gone, and its bookmark is the base of the next incremental backup"
+            : p->r->ended ? "the base of incremental backups, should its volume be backed up again (`native prune "
+                            "--gone` removes it)"
+                          : "the base of the next incremental backup");
     }
 }
 
@@ -286,7 +293,7 @@ static void plan_one(struct plan *p, size_t i)
 {
     struct native_facts *f = p->by_age[i];
     f->reasons = 0;
-    f->for_pool = false;
+    f->for_pool = f->leaves_bookmark = false;
     f->why[0] = '\0';
     plan_references(p, f);
     /* What would be said of it without the references is only said if it adds a reason. */
@@ -350,12 +357,14 @@ static struct native_facts *oldest_retained(const struct plan *p)
 static struct native_facts *oldest_parent(const struct plan *p, bool retained)
 {
     for (size_t i = p->n; i-- > 0;)
-        if ((p->by_age[i]->reasons & ~(retained ? (unsigned)NATIVE_RETAINED : 0u)) == NATIVE_CBT_PARENT)
+        if (!p->by_age[i]->missing &&
+            (p->by_age[i]->reasons & ~(retained ? (unsigned)NATIVE_RETAINED : 0u)) == NATIVE_CBT_PARENT)
             return p->by_age[i];
     return NULL;
 }
 
-/* At the limits. A parent goes first: without it all is read once, and what is retained was asked for. */
+/* At the limits. A parent goes first: without it, or a bookmark of it, all is read once, and what is retained was asked
+ * for. */
 static struct native_facts *next_to_go(const struct plan *p)
 {
     struct native_facts *f = oldest_parent(p, false);
@@ -367,6 +376,7 @@ static struct native_facts *next_to_go(const struct plan *p)
 static void let_go(struct native_facts *f, const char *because)
 {
     char safe[160];
+    f->leaves_bookmark = f->bookmark && f->reasons & NATIVE_CBT_PARENT;
     f->reasons = 0;
     f->prune = true;
     f->why[0] = '\0';
@@ -425,7 +435,9 @@ static unsigned with_reason(const struct plan *p, unsigned reason)
 
 static void judge(struct plan *p, struct native_verdict *v)
 {
-    unsigned kept = on_storage(p), gone = (unsigned)p->n - kept;
+    unsigned kept = on_storage(p), gone = 0;
+    for (size_t i = 0; i < p->n; i++)
+        gone += p->by_age[i]->prune;
     v->over_high_water = p->over_high_water;
     v->may_create = true;
     if (p->r->max_per_volume && kept >= p->r->max_per_volume) {

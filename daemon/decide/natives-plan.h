@@ -43,12 +43,14 @@ struct native_facts {
     bool removing;             /* its removal was begun */
     bool foreign;              /* missing, and what is in its place does not have its tag */
     char backup[192], repository[128]; /* for the sentence; "" unknown */
+    bool bookmark;                     /* there is one of it */
     bool job_ended; /* `job` no longer sets snapshots-to-retain: no newer ones will come that count with it */
     /* out */
     unsigned reasons; /* NATIVE_* */
     bool prune;
-    bool for_pool; /* only since the pool is over its high-water mark */
-    char why[256]; /* one sentence for people: why it stays or goes */
+    bool for_pool;        /* only since the pool is over its high-water mark */
+    bool leaves_bookmark; /* it is a base, and as one its bookmark will do */
+    char why[256];        /* one sentence for people: why it stays or goes */
 };
 
 struct native_rules {

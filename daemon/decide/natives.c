@@ -129,13 +129,15 @@ int natives_plan_prune(struct decide *d, const char *volume_id, const struct nat
         const bool missing = r.state == NATIVE_MISSING;
         if (!missing && r.state != NATIVE_REMOVING) {
             str_set(&r.why_removed, f[i].why);
+            if (r.bookmark && !f[i].leaves_bookmark)
+                r.cbt_parent = false; /* the bookmark is removed, too */
             if (native_row_become(d, &r, NATIVE_REMOVING) < 0)
                 continue;
         }
         if (f[i].for_pool)
             pool_prune(d, &r);
-        json_t *item = native_removal(&r);
-        jset_bool(item, "missing", missing);
+        json_t *item = native_pruning(&r);
+        jset_bool(item, "missing", missing && !json_object_get(item, "only_bookmark"));
         json_array_append_new(*items, item);
     }
     return 0;
@@ -438,6 +440,7 @@ int native_seen_again(struct decide *d, struct native_row *r)
     str_clear(&r->remove_error.message);
     str_clear(&r->remove_error.hint);
     r->remove_error.cls = r->remove_error.sys = 0;
+    str_clear(&r->why_removed);
     return native_row_become(d, r, NATIVE_PRESENT);
 }
 
@@ -489,8 +492,12 @@ void natives_removed(struct decide *d, const struct step_answer *answer)
                 volume_backup_found(d, r.volume_id);
             continue;
         }
-        if (a->gone)
+        if (a->gone && !(r.bookmark && r.state == NATIVE_MISSING))
             plan_log(d, LOG_LVL_WARNING, "native snapshot %s of %s was already gone", alias, r.volume->name);
-        native_forget(d, &r, "removed");
+        /* It may have ceased to be a base meanwhile: then the next plan removes the bookmark. */
+        if (!a->bookmark)
+            native_forget(d, &r, "removed");
+        else if (r.state == NATIVE_REMOVING)
+            native_row_become(d, &r, NATIVE_MISSING);
     }
 }

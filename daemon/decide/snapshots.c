@@ -336,6 +336,19 @@ static bool native_intent(struct decide *d, struct operation *op)
     return operation_write(d, op) == 0;
 }
 
+/* Once for each class, until the daemon starts anew: incremental backups work without. */
+static void tell_no_bookmark(struct decide *d, const struct operation *op, const char *why)
+{
+    if (!d->no_bookmarks)
+        d->no_bookmarks = json_object();
+    if (json_object_get(d->no_bookmarks, op->own->name))
+        return;
+    jset_bool(d->no_bookmarks, op->own->name, true);
+    plan_log(d, LOG_LVL_WARNING,
+             "class \"%s\": without bookmarks all data is read when the parent's native snapshot is gone: %s",
+             op->own->name, why);
+}
+
 /* The snapshot exists: the native's record takes over from the intent. */
 static bool native_recorded(struct decide *d, struct operation *op, const struct step_item *item)
 {
@@ -344,6 +357,7 @@ static bool native_recorded(struct decide *d, struct operation *op, const struct
     if (native_row_read(d, op->native, &n) < 0)
         return false;
     native_desc_set(&n.native, item->native);
+    n.bookmark = item->bookmark;
     n.state = NATIVE_PRESENT;
     n.state_since_ns = decide_now(d);
     if (native_row_write(d, &n) < 0)
@@ -352,6 +366,8 @@ static bool native_recorded(struct decide *d, struct operation *op, const struct
     native_desc_set(&op->native_doc, n.native);
     if (!is_none(item->volume))
         volume_desc_set(&op->volume, item->volume);
+    if (item->no_bookmark[0])
+        tell_no_bookmark(d, op, item->no_bookmark);
     op->snapshot_ns = item->end_ns;
     op->snapshot_ms = (item->end_ns - item->begin_ns) / 1000000;
     op->stage = STAGE_POST;
@@ -490,9 +506,11 @@ static void take(struct decide *d, struct members *m)
         if (op->policy->snapshot_timeout_s > timeout)
             timeout = op->policy->snapshot_timeout_s;
         plan_note(d, op->id); /* one piece of work for all members of a group */
-        json_array_append_new(items,
-                              json_pack("{s:s,s:o,s:o,s:o}", "operation", op->id, "class", class_desc_to_json(op->own),
-                                        "volume", volume_desc_to_json(op->volume), "tag", tag_desc_to_json(op->tag)));
+        json_t *item = json_pack("{s:s,s:o,s:o,s:o}", "operation", op->id, "class", class_desc_to_json(op->own),
+                                 "volume", volume_desc_to_json(op->volume), "tag", tag_desc_to_json(op->tag));
+        if (item && changes_want_bookmark(op))
+            jset_bool(item, "bookmark", true);
+        json_array_append_new(items, item);
     }
     if (!first) {
         json_decref(items);

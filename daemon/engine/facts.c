@@ -102,6 +102,7 @@ static void of_native(struct fact *f, const struct native_row *n)
     keep_text(&f->volume, n->volume_id);
     keep_text(&f->klass, n->klass->name);
     f->gone = n->state == NATIVE_MISSING;
+    f->bookmark = native_row_is_bookmark(n);
     f->state = n->state == NATIVE_CREATING; /* 1: not there yet */
     f->hold = n->hold.held;
     f->moved = n->moved && n->moved_verified;

@@ -37,6 +37,7 @@ struct fact {
     unsigned reasons; /* NATIVE_*, as last planned */
     int64_t used;     /* -1: not known */
     bool moved, failed, snapshot_only;
+    bool bookmark;                 /* it is gone, and a base by its bookmark */
     bool inspection, intermediate; /* kept for inspection, and its intermediate */
     int64_t kept_ns, kept_used;    /* since when, and the bytes of both */
     /* volume */

@@ -14,6 +14,7 @@
 #include "daemon/records/step-request.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -115,6 +116,21 @@ static void item_taken(struct item *x, const struct subject *s, int64_t begin_ns
     x->done = true;
 }
 
+/* Without one the native snapshot is as good. */
+static void make_bookmark(const struct item *x, const struct subject *s)
+{
+    struct err why = ERR_INIT;
+    char text[sizeof why.msg + sizeof why.hint + 8];
+    if (!x->r.bookmark || !s->p.d->bookmark)
+        return;
+    if (s->p.d->bookmark(&s->p.v.c, s->n, &why) == 0) {
+        jset_bool(x->answer, "bookmark", true);
+        return;
+    }
+    snprintf(text, sizeof text, "%s%s%s%s", why.msg, why.hint[0] ? " (" : "", why.hint, why.hint[0] ? ")" : "");
+    jset_str(x->answer, "no_bookmark", text);
+}
+
 static void take_one(const struct items *all, struct item *x)
 {
     CLEANUP(subject_close) struct subject s = {.v = NULL};
@@ -128,6 +144,8 @@ static void take_one(const struct items *all, struct item *x)
     else
         item_taken(x, &s, begin_ns, 0);
     crash_point("engine-snapshot-taken");
+    if (rc == 0)
+        make_bookmark(x, &s);
 }
 
 /* ---- at one instant ---- */
@@ -211,6 +229,9 @@ static int take_together(struct items *all, const struct item *first, unsigned i
             item_taken(t.item[i], &t.subject[i], begin_ns, instant);
     }
     crash_point("engine-snapshot-taken");
+    for (size_t i = 0; i < t.n; i++)
+        if (rc == 0 && !t.member[i].err.cls)
+            make_bookmark(t.item[i], &t.subject[i]);
     return 0;
 }
 

@@ -259,6 +259,12 @@ static int look_again(const struct step_place *p, const char *alias, const struc
     return 0;
 }
 
+/* What is left of one that is gone. */
+static int remove_bookmark(const struct step_place *p, const struct native *n, struct err *e)
+{
+    return p->d->bookmark_remove ? p->d->bookmark_remove(&p->v.c, n, e) : 0;
+}
+
 static int undo_one(const struct step_request *r, struct err *e);
 
 static int remove_one(const struct step_request *r, json_t *answer, struct err *e)
@@ -281,11 +287,18 @@ static int remove_one(const struct step_request *r, json_t *answer, struct err *
         if (rc == 0)
             rc = undo_one(&kept, e);
     }
-    if (rc == 0 && r->missing && p.d->list)
-        return look_again(&p, r->alias, n, answer, e);
-    if (rc == 0)
-        rc = p.d->remove(&p.v.c, n, &gone, e);
-    jset_bool(answer, "gone", gone);
+    if (rc == 0 && r->missing && p.d->list) {
+        rc = look_again(&p, r->alias, n, answer, e);
+    } else {
+        gone = r->only_bookmark;
+        if (rc == 0 && !gone)
+            rc = p.d->remove(&p.v.c, n, &gone, e);
+        jset_bool(answer, "gone", gone);
+    }
+    if (rc == 0 && r->leave_bookmark)
+        jset_bool(answer, "bookmark", true);
+    else if (rc == 0 && r->bookmark && !json_object_get(answer, "there"))
+        rc = remove_bookmark(&p, n, e);
     return rc;
 }
 
@@ -615,7 +628,8 @@ static int undo_one(const struct step_request *r, struct err *e)
             snprintf(n->tag.volume_id, sizeof n->tag.volume_id, "%s", v->id);
             snprintf(n->tag.volume_name, sizeof n->tag.volume_name, "%s", v->name);
         }
-        return p.d->remove(&p.v.c, n, &gone, e);
+        rc = p.d->remove(&p.v.c, n, &gone, e);
+        return rc < 0 ? rc : remove_bookmark(&p, n, e);
     }
     return 0;
 }
@@ -828,17 +842,20 @@ int step_storage(const json_t *in, json_t **out, int *fd, struct err *e)
     json_array_foreach(json_object_get(in, "classes"), i, doc)
     {
         CLEANUP(step_place_clear) struct step_place p = {.d = NULL};
-        struct err ce = ERR_INIT;
-        json_t *a = json_object(), *natives = json_array(), *exposures = json_array();
+        struct err ce = ERR_INIT, be = ERR_INIT;
+        json_t *a = json_object(), *natives = json_array(), *exposures = json_array(), *bookmarks = json_array();
         json_object_set(a, "class", (json_t *)doc);
         json_object_set_new(a, "natives", natives);
         json_object_set_new(a, "exposures", exposures);
+        json_object_set_new(a, "bookmarks", bookmarks);
         json_array_append_new(classes, a);
         int rc = step_place_open(&p, doc, &ce);
         if (rc == 0 && p.d->list)
             rc = p.d->list(&p.v.c, add_native, natives, &ce);
         if (rc == 0 && p.d->exposures)
             rc = p.d->exposures(&p.v.c, add_exposure, exposures, &ce);
+        if (rc == 0 && p.d->bookmarks && p.d->bookmarks(&p.v.c, add_native, bookmarks, &be) < 0)
+            log_debug("class \"%s\": bookmarks cannot be listed: %s", p.v.c.name, be.msg);
         if (rc < 0)
             json_object_set_new(a, "error", step_error_doc(&ce));
     }

@@ -170,6 +170,14 @@ static int adopt(struct engine *g, const struct adoption *a, bool *rebuilt, stru
     return rc;
 }
 
+static void list_orphan(struct engine *g, const struct native_desc *native)
+{
+    g->orphans++;
+    json_array_append_new(g->orphan_list, json_pack("{s:s,s:s,s:s,s:s,s:I}", "kind", "native", "alias", native->alias,
+                                                    "volume", native->volume_name, "handle", native->handle,
+                                                    "created_ns", (json_int_t)native->created_ns));
+}
+
 /* A native without a record: adopted where its backup is known here or other records had it (a node that was installed
  * anew, records that were lost or are older than it), else it is an orphan that goes after its grace. When it is seen
  * does not matter: its class may be configured, and its file system mounted, long after the records began anew. */
@@ -185,10 +193,7 @@ static void unknown_native(struct sweep *w, const struct class_desc *klass, cons
         w->adopt[w->n_adopt++] = (struct adoption){klass, native};
         return;
     }
-    g->orphans++;
-    json_array_append_new(g->orphan_list, json_pack("{s:s,s:s,s:s,s:s,s:I}", "kind", "native", "alias", native->alias,
-                                                    "volume", native->volume_name, "handle", native->handle,
-                                                    "created_ns", (json_int_t)native->created_ns));
+    list_orphan(g, native);
     if (expired(g, native->created_ns))
         json_array_append_new(w->remove, json_pack("{s:s,s:o,s:o}", "alias", native->alias, "class",
                                                    class_desc_to_json(klass), "native", native_desc_to_json(native)));
@@ -254,7 +259,8 @@ static int look_missing(const struct native_row *n, void *arg)
     const bool there = json_object_get(w->aliases, n->id) != NULL, changed = there != (n->state == NATIVE_PRESENT);
     if (changed)
         strs_add(there ? &w->back : &w->missing, n->id);
-    w->lately |= !there && (changed || llabs(now_ns() - since_ns) < AGAIN_FOR_S * NS_PER_S);
+    w->lately |=
+        !there && !native_row_is_bookmark(n) && (changed || llabs(now_ns() - since_ns) < AGAIN_FOR_S * NS_PER_S);
     return 0;
 }
 
@@ -341,6 +347,20 @@ static void sort_out_native(struct sweep *w, const struct class_desc *klass, con
         w->used |= used_is_new(g, native);
 }
 
+/* One that no record knows serves nobody. */
+static void sort_out_bookmark(struct sweep *w, const struct class_desc *klass, const struct native_desc *of)
+{
+    struct engine *g = w->engine;
+    if (was_removed(g, of->alias) || native_row_peek(g->records, of->alias) || json_object_get(w->aliases, of->alias))
+        return;
+    json_object_set_new(w->aliases, of->alias, json_true());
+    list_orphan(g, of);
+    if (expired(g, of->created_ns))
+        json_array_append_new(w->remove,
+                              json_pack("{s:s,s:o,s:o,s:b}", "alias", of->alias, "class", class_desc_to_json(klass),
+                                        "native", native_desc_to_json(of), "bookmark", 1));
+}
+
 static void sort_out_exposure(struct sweep *w, const struct class_desc *klass, const struct exposure_seen *x)
 {
     struct engine *g = w->engine;
@@ -364,6 +384,7 @@ static void sort_out_class(struct sweep *w, const struct class_swept *k)
 {
     const struct native_desc *native = k->natives.v;
     const struct exposure_seen *exposure = k->exposures.v;
+    const struct native_desc *bookmark = k->bookmarks.v;
     if (k->error.code) {
         log_debug("class \"%s\" cannot be swept: %s", k->klass->name, k->error.message);
         return;
@@ -373,6 +394,8 @@ static void sort_out_class(struct sweep *w, const struct class_swept *k)
         sort_out_native(w, k->klass, &native[i]);
     for (unsigned i = 0; i < k->exposures.n; i++)
         sort_out_exposure(w, k->klass, &exposure[i]);
+    for (unsigned i = 0; i < k->bookmarks.n; i++)
+        sort_out_bookmark(w, k->klass, &bookmark[i]);
 }
 
 static void start_removal(struct engine *g, step_fn *fn, const char *member, json_t *what)
@@ -434,7 +457,7 @@ static int look_removing(const struct native_row *n, void *arg)
         return 0;
     if (operation_read(&x->engine->d, by, &op) == 0 && !op_state_terminal(op.state))
         return 0; /* its own operation sees to it */
-    return json_array_append_new(x->items, native_removal(n));
+    return json_array_append_new(x->items, native_pruning(n));
 }
 
 static void leftovers_done(struct step_result *s, void *arg)

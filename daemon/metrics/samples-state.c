@@ -291,7 +291,7 @@ static void see_native(struct fact *f, void *arg)
         if (!f->klass || strcmp(c->name, f->klass))
             continue;
         if (f->gone) {
-            c->missing++;
+            c->missing += !f->bookmark;
         } else if (!f->state) {
             c->n[keep_of(f)]++;
             c->there++;

@@ -12,7 +12,10 @@ static const struct driver_kind kinds[] = {
     {.driver = "nbd", .raw = "an NBD export"},
     {.driver = "lvm", .has_cow = true, .place = "volume group", .get_back = VG_BACK},
     {.driver = "lvm-thin", .place = "thin pool", .get_back = VG_BACK},
-    {.driver = "zfs", .place = "pool", .get_back = "import it (`zpool import` lists what can be)"},
+    {.driver = "zfs",
+     .has_bookmarks = true,
+     .place = "pool",
+     .get_back = "import it (`zpool import` lists what can be)"},
     {.driver = "rbd", .has_cluster = true},
 };
 

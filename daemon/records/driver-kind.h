@@ -17,6 +17,7 @@ struct driver_kind {
     bool has_cow;         /* space for copies on write is set aside for each native snapshot */
     const char *place;    /* what volumes disappear with, before its name; NULL: their file system, by its UUID */
     const char *get_back; /* and how it is brought back */
+    bool has_bookmarks;   /* what changed since a native snapshot is known when that is gone */
     bool has_cluster;     /* what its volumes lie in is told by a class, also for a restore target that none selects */
 };
 /* One without anything for any other name. */

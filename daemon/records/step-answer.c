@@ -17,6 +17,8 @@ static const struct field_desc step_item_table[] = {
     STRUCT(error, op_error),
     BOOL(gone),
     BOOL(there),
+    BOOL(bookmark),
+    STR(no_bookmark),
     SHARED(native, "native", native_desc),
     SHARED(volume, "volume", volume_desc),
     TIME(begin_ns),
@@ -57,6 +59,7 @@ static const struct field_desc class_swept_table[] = {
     SHARED(klass, "class", class_desc),
     FIELD(natives, "natives", FIELD_STRUCTS, .of = &native_desc_fields),
     FIELD(exposures, "exposures", FIELD_STRUCTS, .of = &exposure_seen_fields),
+    FIELD(bookmarks, "bookmarks", FIELD_STRUCTS, .of = &native_desc_fields),
     STRUCT(error, op_error),
 };
 static TABLE(class_swept, "class", .keep_text = false);

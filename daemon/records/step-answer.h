@@ -20,6 +20,8 @@ struct step_item {
     struct op_error error; /* code ERR_NONE: it was done */
     bool gone;             /* there was nothing to remove */
     bool there;            /* it had been missing, and is back */
+    bool bookmark;         /* of what was taken: it was made, too; of what was removed: it is left */
+    char *no_bookmark;     /* why it was not made; "": it was, or was not asked for */
     const struct native_desc *native;
     const struct volume_desc *volume;
     int64_t begin_ns, end_ns; /* of taking it */
@@ -57,6 +59,7 @@ struct class_swept {
     const struct class_desc *klass;
     struct list_of_structs natives;   /* of struct native_desc */
     struct list_of_structs exposures; /* of struct exposure_seen */
+    struct list_of_structs bookmarks; /* of struct native_desc: of the native snapshots of which they were made */
     struct op_error error;            /* code ERR_NONE: the class has answered */
     json_t *unknown;
 };

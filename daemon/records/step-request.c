@@ -46,6 +46,9 @@ static const struct field_desc step_request_table[] = {
     BOOL(unseen),
     BOOL(insecure),
     BOOL(allocated),
+    BOOL(bookmark),
+    BOOL(leave_bookmark),
+    BOOL(only_bookmark),
     ENUM(keep, target_keep),
     ENUM(kind, intent_kind),
 };

@@ -28,6 +28,9 @@ struct step_request {
     uint64_t id, size, rate, pause_ms;
     bool read_only, again, open, overwrite, missing, unseen, insecure;
     bool allocated; /* if the driver lists what is allocated, that is done before it is opened */
+    bool bookmark;  /* of a native snapshot, which is made, or removed, with it */
+    bool leave_bookmark;
+    bool only_bookmark; /* the native snapshot was removed before */
     enum target_keep keep;
     enum intent_kind kind;
     json_t *unknown;

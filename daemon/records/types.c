@@ -574,6 +574,7 @@ static const struct field_desc native_row_table[] = {
     STRUCT(hold, native_hold, .flags = FIELD_TRUE, .about = "kept until it is released"),
     STRUCT(kept, native_kept, .about = "for inspection (expose-keep-on-failure)"),
     BOOL(cbt_parent, .about = "base of the next incremental backup (RS-28)"),
+    BOOL(bookmark, .about = "its storage has a bookmark of it"),
     BOOL(expired, .about = "retention of the daemon has removed its snapshot from the repository"),
     BOOL(adopted, .about = "found on the storage"),
     STRUCT(remove_error, remove_error),

@@ -707,6 +707,7 @@ struct native_row {
     int64_t state_since_ns;
     int64_t effective_retain; /* -1: not recorded */
     bool job_retain, snapshot_only, moved, moved_verified, failed, cbt_parent, expired, adopted;
+    bool bookmark; /* there is one of it; while a base is being removed: that stays */
     int64_t moved_ns, verified_ns;
     int64_t disproved_ns; /* when it was found damaged in the repository, or another; 0: it is whole, or is not there */
     int64_t full_ns;      /* when all data was read last, of this backup or one that it is based on */
@@ -868,6 +869,12 @@ TYPES_ROW(job_run)
 static inline bool native_row_awaited(const struct native_row *n)
 {
     return n->state == NATIVE_MISSING && n->adopted && !n->klass->name[0];
+}
+
+/* It is gone, and the base of the next incremental backup all the same: by its bookmark. */
+static inline bool native_row_is_bookmark(const struct native_row *n)
+{
+    return n->state == NATIVE_MISSING && n->bookmark && n->cbt_parent;
 }
 
 /* What the store knows of each kind. */

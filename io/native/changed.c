@@ -18,12 +18,29 @@ static int changed_error(struct changed_answer *a, int rc, const struct err *why
     return changed_doubt(a, s, "%.500s", why->msg[0] ? why->msg : strerror(-rc));
 }
 
-/* Looks for one of both on the storage; it must be the one that was recorded. */
-static int snapshot_check(const struct driver_class *c, const struct native *known, bool is_base, struct native *found,
-                          struct changed_answer *a, struct err *e)
+/* Where it is known to be gone it is not searched for first, which may mean all volumes. */
+static int base_find(const struct driver_class *c, const struct volume *v, const struct native *known,
+                     const struct native *newer, struct native *found, struct err *e)
+{
+    const struct driver *d = driver_by_name(c->driver);
+    bool marked = known->gone && d->bookmark_find;
+    for (bool again = false;; again = true, marked = !marked) {
+        *e = (struct err)ERR_INIT;
+        int rc = marked ? d->bookmark_find(c, known, newer, found, e)
+                        : d->find(c, v, known->tag.alias, known->handle, found, e);
+        if (rc == 0 || e->cls != ERR_NOT_FOUND || again || !d->bookmark_find)
+            return rc;
+    }
+}
+
+/* Looks for one of both on the storage; it must be the one that was recorded. `newer`: of the base, for which its
+ * bookmark will do; NULL: it is the newer one. */
+static int snapshot_check(const struct driver_class *c, const struct native *known, const struct native *newer,
+                          struct native *found, struct changed_answer *a, struct err *e)
 {
     const struct driver *d = driver_by_name(c->driver);
     CLEANUP_FREE struct volume *v = calloc(1, sizeof *v);
+    const bool is_base = newer != NULL;
     const char *what = is_base ? "the parent's native snapshot" : "the new native snapshot";
     struct err why = ERR_INIT;
     if (!v)
@@ -32,10 +49,11 @@ static int snapshot_check(const struct driver_class *c, const struct native *kno
     memcpy(v->id, known->tag.volume_id, sizeof v->id);
     v->size = known->size;
     v->allocated = UINT64_MAX;
-    int rc = d->find(c, v, known->tag.alias, known->handle, found, &why);
+    int rc = is_base ? base_find(c, v, known, newer, found, &why)
+                     : d->find(c, v, known->tag.alias, known->handle, found, &why);
     if (rc < 0 && why.cls == ERR_NOT_FOUND)
-        return changed_doubt(a, is_base ? CHANGED_BASE_LOST : CHANGED_FAILED, "%s %s is no longer on the storage", what,
-                             known->tag.alias);
+        return changed_doubt(a, is_base ? CHANGED_BASE_LOST : CHANGED_FAILED, "%s %s is no longer on the storage%s",
+                             what, known->tag.alias, is_base && d->bookmark_find ? ", nor its bookmark" : "");
     if (rc < 0)
         return changed_error(a, rc, &why, e);
     if (!found->change_id[0] || strcmp(found->change_id, known->change_id) != 0 || found->size != known->size)
@@ -93,9 +111,9 @@ int driver_changed(const struct driver_class *c, const struct native *base, cons
                              base->tag.alias, base->tag.volume_id);
     int rc = changes_new(&raw, e);
     if (rc == 0)
-        rc = snapshot_check(c, base, true, b, ret, e);
+        rc = snapshot_check(c, base, n, b, ret, e);
     if (rc == 0 && ret->state == CHANGED_LISTED)
-        rc = snapshot_check(c, n, false, new, ret, e);
+        rc = snapshot_check(c, n, NULL, new, ret, e);
     if (rc < 0 || ret->state != CHANGED_LISTED)
         return rc;
     rc = d->changed(c, b, new, raw, ret, &why);
@@ -103,7 +121,7 @@ int driver_changed(const struct driver_class *c, const struct native *base, cons
         return changed_error(ret, rc, &why, e);
     /* What was compared must have been there until the end. */
     if (ret->state == CHANGED_LISTED)
-        rc = snapshot_check(c, base, true, b, ret, e);
+        rc = snapshot_check(c, base, n, b, ret, e);
     if (rc < 0 || ret->state != CHANGED_LISTED)
         return rc;
     rc = add_difference_of_sizes(raw, base->size, n->size, e);

@@ -82,6 +82,7 @@ struct native {
     uint64_t size;                /* exact bytes of the volume at that time */
     uint64_t used;                /* bytes it holds exclusively, UINT64_MAX if unknown */
     bool crash_consistent;        /* false: taken without a snapshot (device), or not at one point in time */
+    bool gone;                    /* of a base that was recorded: it was removed, and a bookmark of it is left */
     /* What its storage knows it by and never gives to another one (LV UUID, thin id and transaction; guid; inode and
      * generation): equal only if it is the very same state of the volume. [A-Za-z0-9._:-]; "": it cannot be compared
      * with another one. */
@@ -172,7 +173,8 @@ enum driver_trait {
     DRIVER_RAW = 1 << 0,      /* takes no native snapshots: what is read is the volume itself */
     DRIVER_PEERS = 1 << 1,    /* looks at `peers` of a class */
     DRIVER_COW_SIZE = 1 << 2, /* obeys `cow_percent` */
-    DRIVER_CLUSTER = 1 << 3   /* cannot reach a volume, or a restore target, without the options of a class */
+    DRIVER_CLUSTER = 1 << 3,  /* cannot reach a volume, or a restore target, without the options of a class */
+    DRIVER_BOOKMARKS = 1 << 4 /* has bookmark() */
 };
 
 /* One of several native snapshots that are taken at one instant. */
@@ -249,6 +251,22 @@ struct driver {
      * Removes nothing, whatever tag it may have by now. NULL: its place tells nothing. */
     int (*untagged)(const struct driver_class *c, const struct native *n, struct err *e);
 
+    /*
+     * A bookmark is what can be kept of a native snapshot that is gone: it takes no space, and changed() lists by it
+     * what differs since. remove() leaves it. All four are NULL where there is no such thing (DRIVER_BOOKMARKS).
+     */
+    /* Makes that of a native snapshot that is there; made already is success. */
+    int (*bookmark)(const struct driver_class *c, const struct native *n, struct err *e);
+    /* That of a native snapshot as it was recorded, where it serves for changes up to `newer`: *ret is then a base for
+     * changed(), whose change id is that of the snapshot it was made of. ERR_NOT_FOUND. */
+    int (*bookmark_find)(const struct driver_class *c, const struct native *known, const struct native *newer,
+                         struct native *ret, struct err *e);
+    /* By alias, wherever it is; already removed is success. */
+    int (*bookmark_remove)(const struct driver_class *c, const struct native *n, struct err *e);
+    /* All of this node on the storage, whether their native snapshots are there or not. Of the tag they have alias,
+     * name of the volume and time of creation. */
+    int (*bookmarks)(const struct driver_class *c, native_fn *fn, void *arg, struct err *e);
+
     /* Whether `into`, another class of this driver, can natively clone objects of `c`. Accesses the storage. NULL:
      * never. */
     bool (*same_pool)(const struct driver_class *c, const struct volume *v, const struct driver_class *into);
@@ -278,12 +296,12 @@ struct driver {
     int (*allocated)(const struct driver_class *c, const struct exposure *x, driver_extent_fn *fn, void *arg,
                      struct err *e);
     /*
-     * Lists what differs between `base` and the newer `n`, two native snapshots of one volume, both as find() has just
-     * returned them: adds each range to `list` (changes_add(), in any order; its memory is bounded), rounded outward,
-     * rather too much than too little. *ret is CHANGED_LISTED at first. If that cannot be done it returns 0 with
-     * changed_doubt(); an error is reported as CHANGED_FAILED. What it added then is ignored. Called by
-     * driver_changed() only, in a step that can be killed at any time: what it creates must be found and removed by a
-     * later call. NULL: CHANGED_UNSUPPORTED.
+     * Lists what differs between `base` and the newer `n`, two native snapshots of one volume, both as find() (the base
+     * maybe bookmark_find()) has just returned them: adds each range to `list` (changes_add(), in any order; its memory
+     * is bounded), rounded outward, rather too much than too little. *ret is CHANGED_LISTED at first. If that cannot be
+     * done it returns 0 with changed_doubt(); an error is reported as CHANGED_FAILED. What it added then is ignored.
+     * Called by driver_changed() only, in a step that can be killed at any time: what it creates must be found and
+     * removed by a later call. NULL: CHANGED_UNSUPPORTED.
      */
     int (*changed)(const struct driver_class *c, const struct native *base, const struct native *n,
                    struct changes *list, struct changed_answer *ret, struct err *e);
@@ -380,8 +398,8 @@ int driver_allocated_sealed(const struct driver_class *c, const struct exposure 
  * of the wrong type or too long. NULL for what cannot be represented: text that is not UTF-8. volume: name, id, pool,
  * labels (absent: none), size, allocated (null: unknown), sector, block, in_use; all but name, id and size may be
  * absent. native: alias, volume_id, volume_name, backup, operation, repository, created_ns, seq, handle, size, used
- * (null: unknown), crash_consistent, change_id (may be absent). exposure: mechanism (its name), read_only, path,
- * handle, alias, class, where, size, copied, seconds. target: path, handle, final, size.
+ * (null: unknown), crash_consistent, change_id (may be absent), gone (read only, may be absent). exposure: mechanism
+ * (its name), read_only, path, handle, alias, class, where, size, copied, seconds. target: path, handle, final, size.
  */
 json_t *volume_to_json(const struct volume *v);
 int volume_from_json(struct volume *ret, const json_t *j, struct err *e);

@@ -168,6 +168,8 @@ static const struct {
     {"has children", ERR_BUSY, "`zfs list -r -t all` shows them"},
     {"dataset already exists", ERR_TARGET, ""},
     {"dataset does not exist", ERR_NOT_FOUND, ""},
+    {"' does not exist", ERR_NOT_FOUND, ""}, /* a bookmark */
+    {"bookmark feature not enabled", ERR_USAGE, "zpool set feature@bookmarks=enabled POOL (or zpool upgrade POOL)"},
     {"could not find any snapshots to", ERR_NOT_FOUND, ""},
 };
 

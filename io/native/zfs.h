@@ -10,7 +10,8 @@
  * has our properties but is not ours. A name proves nothing. The property is set by the command that creates the
  * snapshot or volume, in the same transaction group: there is nothing half-made to be found. The value is a JSON array
  * of one document. A command that takes several snapshots (zfs-group.c) sets the same value on all of them: a document
- * of the group, by which each is ours until it has the tag of its own.
+ * of the group, by which each is ours until it has the tag of its own. Bookmarks cannot have properties:
+ * zfs-bookmark.c.
  */
 #ifndef SNAPFERRY_IO_NATIVE_ZFS_H
 #define SNAPFERRY_IO_NATIVE_ZFS_H
@@ -207,6 +208,19 @@ int zfs_native_remove(const struct driver_class *c, const struct native *n, bool
 int zfs_native_untagged(const struct driver_class *c, const struct native *n, struct err *e);
 int zfs_changed(const struct driver_class *c, const struct native *base, const struct native *n, struct changes *list,
                 struct changed_answer *ret, struct err *e);
+
+/* Alias, guid of the pool and node in the name of a bookmark of ours. False: it is somebody else's. */
+bool zfs_bookmark_split(const char *name, char alias[ALIAS_LEN + 1], uint64_t *pool, const char **node);
+/* The bookmark of a native snapshot of this node in a volume, or anywhere (`dataset` NULL), as far as a row has it:
+ * name (which is `name`), guid, txg. -ENOENT without a message. */
+int zfs_bookmark_row(const struct driver_class *c, const char *alias, const char *dataset, char name[ZFS_NAME_MAX],
+                     struct zfs_row *ret, struct err *e);
+int zfs_bookmark(const struct driver_class *c, const struct native *n, struct err *e);
+int zfs_bookmark_find(const struct driver_class *c, const struct native *known, const struct native *newer,
+                      struct native *ret, struct err *e);
+int zfs_bookmark_remove(const struct driver_class *c, const struct native *n, struct err *e);
+int zfs_bookmarks(const struct driver_class *c, native_fn *fn, void *arg, struct err *e);
+
 void zfs_module_test(const char *parameters); /* directory in place of /sys/module/zfs/parameters */
 
 int zfs_expose(const struct driver_class *c, const struct native *n, const struct driver_class *into,

@@ -241,6 +241,27 @@ static int v_remove(char **a)
     return rc < 0 ? rc : puts(gone ? "gone" : "removed");
 }
 
+/* NATIVE-JSON */
+static int v_bookmark(char **a)
+{
+    struct native n;
+    int rc = native_arg(a[0], &n);
+    return rc < 0 ? rc : d->bookmark(&own, &n, &e);
+}
+
+static int v_unbookmark(char **a)
+{
+    struct native n;
+    int rc = native_arg(a[0], &n);
+    return rc < 0 ? rc : d->bookmark_remove(&own, &n, &e);
+}
+
+static int v_bookmarks(char **a)
+{
+    (void)a;
+    return d->bookmarks(&own, on_native, NULL, &e);
+}
+
 /* NATIVE-JSON MECHANISM ro|rw ALIAS [RATE] */
 static int v_expose(char **a)
 {
@@ -464,13 +485,19 @@ static const struct {
     const char *name;
     int args;
     int (*fn)(char **a);
-} verbs[] = {
-    {"abilities", 0, v_abilities}, {"volumes", 0, v_volumes}, {"resolve", 1, v_resolve}, {"snapshot", 2, v_snapshot},
-    {"find", 2, v_find},           {"list", 0, v_list},       {"remove", 1, v_remove},   {"expose", 4, v_expose},
-    {"unexpose", 1, v_unexpose},   {"cat", 1, v_cat},         {"extents", 1, v_extents}, {"exposures", 0, v_exposures},
-    {"target", 4, v_target},       {"commit", 1, v_commit},   {"abort", 1, v_abort},     {"fill", 2, v_fill},
-    {"pool", 0, v_pool},           {"choose", 2, v_choose},   {"changed", 2, v_changed}, {"allocated", 1, v_allocated},
-    {"group", 4, v_group},         {"pour", 1, v_pour}};
+} verbs[] = {{"abilities", 0, v_abilities}, {"volumes", 0, v_volumes},
+             {"resolve", 1, v_resolve},     {"snapshot", 2, v_snapshot},
+             {"find", 2, v_find},           {"list", 0, v_list},
+             {"remove", 1, v_remove},       {"expose", 4, v_expose},
+             {"unexpose", 1, v_unexpose},   {"cat", 1, v_cat},
+             {"extents", 1, v_extents},     {"exposures", 0, v_exposures},
+             {"target", 4, v_target},       {"commit", 1, v_commit},
+             {"abort", 1, v_abort},         {"fill", 2, v_fill},
+             {"pool", 0, v_pool},           {"choose", 2, v_choose},
+             {"changed", 2, v_changed},     {"allocated", 1, v_allocated},
+             {"group", 4, v_group},         {"pour", 1, v_pour},
+             {"bookmark", 1, v_bookmark},   {"unbookmark", 1, v_unbookmark},
+             {"bookmarks", 0, v_bookmarks}};
 
 static void log_stderr(enum log_level lvl, const char *line, void *arg)
 {

@@ -22,7 +22,7 @@ static void sets_new(void)
     json_t **sets[] = {&m.natives,  &m.exposures,     &m.targets,    &m.frozen,         &m.snapshots, &m.results,
                        &m.outcomes, &m.ended,         &m.last_ended, &m.last_completed, &m.answered,  &m.unprepared,
                        &m.late,     &m.pruned,        &m.refused,    &m.liars,          &m.read,      &m.recorded,
-                       &m.given_up, &m.first_exposed, &m.whole,      &m.forced};
+                       &m.given_up, &m.first_exposed, &m.whole,      &m.forced,         &m.bookmarks};
     json_decref(m.ending);
     m.ending = json_array();
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {

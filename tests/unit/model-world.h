@@ -54,6 +54,7 @@ static struct model {
     struct model_mover movers[MOVERS_MAX];
     unsigned n_movers;
     json_t *natives;       /* alias -> {"volume", "operation"}: on the storage */
+    json_t *bookmarks;     /* alias -> true: of native snapshots, on the storage */
     json_t *exposures;     /* alias -> true */
     json_t *targets;       /* alias -> true: made, not put into place */
     json_t *frozen;        /* operation -> true: its pre-snapshot hook has run, its post-snapshot hook has not */
@@ -106,6 +107,7 @@ static const char *const cell_names[CELLS] = {"sweep", "cancel", "work-done",   
                                               "ready", "moved",  "move-failed", "restart"};
 static uint64_t cells[KINDS][OP_STATES][CELLS];
 
+static uint64_t bookmarks_used; /* lists of changes since a native snapshot that was gone */
 static jmp_buf violation;
 static char violated_what[1024];
 
@@ -244,6 +246,28 @@ static bool keeps_parents(const struct native_row *n)
     return !strcmp(n->klass->name, "b");
 }
 
+/* The next incremental backup can be based on it, and nobody wants it gone. */
+static bool is_parent(const struct native_row *row)
+{
+    return row && row->cbt_parent && row->policy->changed_blocks && !row->expired && !is_unwanted(row->parent) &&
+           keeps_parents(row);
+}
+
+/* What the step does with the bookmark, once the native snapshot itself is gone. */
+static void remove_bookmark(const json_t *item, const struct native_row *row, bool by_request, json_t *answer)
+{
+    const char *alias = jstr(item, "alias");
+    const bool leave = jbool(item, "leave_bookmark");
+    if (row && row->bookmark && is_parent(row) && !leave && !by_request)
+        violated("RS-28",
+                 "the bookmark of native snapshot %s is removed, and is the base of the next incremental backup",
+                 alias);
+    if (leave)
+        jset_bool(answer, "bookmark", true);
+    else if (jbool(item, "bookmark"))
+        json_object_del(m.bookmarks, alias);
+}
+
 /* A removal: what it answers of each item, and what it does. */
 static json_t *apply_remove(const json_t *in, bool by_request)
 {
@@ -283,7 +307,9 @@ static json_t *apply_remove(const json_t *in, bool by_request)
             continue;
         }
         if (!n) {
-            json_array_append_new(out, json_pack("{s:s,s:b}", "alias", alias, "gone", 1));
+            json_t *gone = json_pack("{s:s,s:b}", "alias", alias, "gone", 1);
+            remove_bookmark(item, row, by_request, gone);
+            json_array_append_new(out, gone);
             continue;
         }
         /* RS-18: what is pruned can be restored from the repository, or it failed, or its backup was deleted. */
@@ -301,11 +327,16 @@ static json_t *apply_remove(const json_t *in, bool by_request)
                 violated("RS-16", "native snapshot %s was pruned and its data is in no repository", alias);
         }
         /* The parent stays until the next success, but at the limits. */
-        if (row && row->cbt_parent && row->policy->changed_blocks && !by_request && !row->expired &&
-            !is_unwanted(row->parent) && keeps_parents(row) && !strstr(row->why_removed, "pool-high-water"))
+        if (is_parent(row) && !by_request && !strstr(row->why_removed, "pool-high-water"))
             violated("RS-28", "native snapshot %s was pruned, and the next incremental backup is based on it", alias);
         json_object_del(m.natives, alias);
-        json_array_append_new(out, json_pack("{s:s}", "alias", alias));
+        json_t *removed = json_pack("{s:s}", "alias", alias);
+        if (jbool(item, "bookmark") && one_in(20)) { /* all but its bookmark is removed */
+            json_object_set_new(removed, "error", answer_error("it is busy", ERR_BUSY));
+        } else {
+            remove_bookmark(item, row, by_request, removed);
+        }
+        json_array_append_new(out, removed);
     }
     return json_pack("{s:o}", "items", out);
 }
@@ -349,9 +380,15 @@ static json_t *apply_snapshot(const json_t *in)
         if (!one_in(6)) /* the storage may keep no track */
             jset_str(native, "change_id", alias);
         const int64_t took = k ? domain[k].took : one_in(8) ? 5 * NS_PER_S : NS_PER_MS;
-        json_array_append_new(out, json_pack("{s:s,s:o,s:I,s:I,s:I}", "operation", op, "native", native, "begin_ns",
-                                             (json_int_t)m.now, "end_ns", (json_int_t)(m.now + took), "instant",
-                                             (json_int_t)k));
+        json_t *answer = json_pack("{s:s,s:o,s:I,s:I,s:I}", "operation", op, "native", native, "begin_ns",
+                                   (json_int_t)m.now, "end_ns", (json_int_t)(m.now + took), "instant", (json_int_t)k);
+        json_array_append_new(out, answer);
+        if (jbool(item, "bookmark") && one_in(6) && !json_object_get(m.bookmarks, alias)) {
+            jset_str(answer, "no_bookmark", "the pool has none");
+        } else if (jbool(item, "bookmark")) {
+            put(m.bookmarks, alias);
+            jset_bool(answer, "bookmark", true);
+        }
     }
     return json_pack("{s:o}", "items", out);
 }
@@ -370,9 +407,10 @@ static json_t *apply_undo(const json_t *in)
             json_object_set_new(a, "error", answer_error("it is busy", ERR_BUSY));
             continue;
         }
-        if (!strcmp(kind, "native"))
+        if (!strcmp(kind, "native")) {
             json_object_del(m.natives, name);
-        else if (!strcmp(kind, "exposure"))
+            json_object_del(m.bookmarks, name);
+        } else if (!strcmp(kind, "exposure"))
             json_object_del(m.exposures, name);
         else if (!strcmp(kind, "target"))
             json_object_del(m.targets, name);
@@ -452,7 +490,11 @@ static json_t *apply(const struct model_work *w)
     }
     case WORK_CHANGES: {
         static const char *const doubts[] = {"", "", "", "parent-lost", "uncertain", "malformed"};
-        const char *doubt = doubts[m.quiet ? 0 : pick(6)];
+        const char *doubt = doubts[m.quiet ? 0 : pick(6)], *base = jstr(jobj(w->in, "base"), "alias");
+        const bool there = !*base || json_object_get(m.natives, base);
+        if (!there && !json_object_get(m.bookmarks, base))
+            doubt = "parent-lost";
+        bookmarks_used += !there && !*doubt;
         return json_pack("{s:b,s:s,s:s,s:I,s:I}", "listed", !*doubt, "doubt", doubt, "why", "because", "ranges",
                          (json_int_t)3, "bytes", (json_int_t)4096);
     }
@@ -486,9 +528,10 @@ static void note_work_end(const struct model_work *w, unsigned how, const json_t
         return;
     if (w->work == WORK_PRUNE || w->work == WORK_DELETE_NATIVES)
         json_array_foreach(jarr(out, "items"), i, a) json_object_set_new(m.answered, jstr(a, "alias"),
-                                                                         json_string(jobj(a, "error")    ? "error"
-                                                                                     : jbool(a, "there") ? "there"
-                                                                                                         : "gone"));
+                                                                         json_string(jobj(a, "error")       ? "error"
+                                                                                     : jbool(a, "there")    ? "there"
+                                                                                     : jbool(a, "bookmark") ? "bookmark"
+                                                                                                            : "gone"));
     if (w->work == WORK_PREPARE_HOOK && how && !op->policy->hook_continue)
         put(m.unprepared, w->id);
     if (w->work == WORK_EXPOSE && how == 3 && !op->read_begun) /* what was read in time is in time */

@@ -371,9 +371,12 @@ static void kinds(void **state)
         assert_int_equal(k->has_peers, (d->traits & DRIVER_PEERS) != 0);
         assert_int_equal(k->has_cow, (d->traits & DRIVER_COW_SIZE) != 0);
         assert_int_equal(k->has_cluster, (d->traits & DRIVER_CLUSTER) != 0);
+        assert_int_equal(k->has_bookmarks, (d->traits & DRIVER_BOOKMARKS) != 0);
+        assert_int_equal(k->has_bookmarks, d->bookmark && d->bookmark_find && d->bookmark_remove && d->bookmarks);
     }
-    assert_int_equal(driver_device.traits | driver_nbd.traits | driver_lvm.traits | driver_rbd.traits,
-                     DRIVER_RAW | DRIVER_PEERS | DRIVER_COW_SIZE | DRIVER_CLUSTER);
+    assert_int_equal(driver_device.traits | driver_nbd.traits | driver_lvm.traits | driver_rbd.traits |
+                         driver_zfs.traits,
+                     DRIVER_RAW | DRIVER_PEERS | DRIVER_COW_SIZE | DRIVER_CLUSTER | DRIVER_BOOKMARKS);
 }
 
 /* What is in the place of a native snapshot that is not seen stays, and is told: its tag may be there again (RS-11). */

@@ -458,6 +458,10 @@ static void natives_by_reason(void **state)
     assert_int_equal(native_row_become(&x.g.d, &n, NATIVE_MISSING), 0);
     assert_sample(&x, "snapshots", "class=c,reason=held", 0);
     assert_sample(&x, "snapshots_missing", "class=c", 1);
+    n.bookmark = n.cbt_parent = true; /* it is where it should be */
+    assert_int_equal(native_row_write(&x.g.d, &n), 0);
+    assert_sample(&x, "snapshots_missing", "class=c", 0);
+    assert_sample(&x, "snapshots", "class=c,reason=cbt_parent", 0);
     native_row_clear(&n);
     assert_int_equal(native_row_delete(x.g.records, "alias-0", NULL), 0);
     assert_sample(&x, "snapshots", "class=c,reason=in_use", 0);

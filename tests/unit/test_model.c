@@ -301,6 +301,37 @@ static void play_hold(void)
     native_row_save(m.records, &n, NULL);
 }
 
+static int note_user(const struct operation *op, void *arg)
+{
+    struct choose *x = arg;
+    x->seen += !strcmp(op->native, x->id);
+    return 0;
+}
+
+static int choose_base(const struct native_row *n, void *arg)
+{
+    return n->state == NATIVE_PRESENT && n->bookmark && n->moved && !n->kept.there ? choose_native(n, arg) : 0;
+}
+
+/* Another tool destroys a native snapshot of which there is a bookmark, maybe that too, and the sweep finds it gone. */
+static void play_vanish(void)
+{
+    CLEANUP(native_row_clear) struct native_row n = ROW_INIT;
+    const struct operation_filter live = {.live = true};
+    struct choose x = {.seen = 0};
+    native_row_each(m.records, NULL, choose_base, &x, NULL);
+    x.seen = 0;
+    operation_each(m.records, &live, note_user, &x, NULL);
+    if (x.seen || native_row_get(m.records, x.id, &n, NULL) < 0)
+        return;
+    trace("native snapshot %s is destroyed by another tool", x.id);
+    json_object_del(m.natives, x.id);
+    if (one_in(4))
+        json_object_del(m.bookmarks, x.id);
+    n.state = NATIVE_MISSING;
+    native_row_save(m.records, &n, NULL);
+}
+
 static void play_retry(void)
 {
     const struct operation_filter failed = {.state = OP_FAILED, .newest_first = true, .limit = 1 + pick(8)};
@@ -454,8 +485,10 @@ static void play(uint64_t word)
         play_admin();
     else if (what < 98)
         play_retry();
-    else
+    else if (what < 99)
         sweep();
+    else
+        play_vanish();
     if (one_in(10))
         sweep_kept(one_in(4));
     turn();
@@ -550,7 +583,7 @@ static int count_retained(const struct native_row *n, void *arg)
     if (!json_object_get(m.natives, n->id) && n->state == NATIVE_PRESENT)
         violated("RS-26", "native snapshot %s is recorded as present and is not there", n->id);
     x->retained[v] += n->state == NATIVE_PRESENT && n->moved && !n->hold.held;
-    x->parents[v] += n->state == NATIVE_PRESENT && n->cbt_parent && !n->expired;
+    x->parents[v] += (n->state == NATIVE_PRESENT || native_row_is_bookmark(n)) && n->cbt_parent && !n->expired;
     x->odd[v] |= n->state == NATIVE_REMOVING || n->hold.held || !n->moved_verified || n->failed;
     if ((unsigned)n->effective_retain > x->limit[v])
         x->limit[v] = (unsigned)n->effective_retain;
@@ -623,6 +656,12 @@ static void come_to_rest(bool cancel)
             !json_object_get(m.forced, alias)) /* a later sweep finds that */
             violated("E-04: nothing leaks", "no record knows native snapshot %s of %s", alias, jstr(n, "operation"));
     }
+    json_object_foreach(m.bookmarks, alias, n)
+    {
+        const struct native_row *row = native_row_peek(m.records, alias);
+        if (!(row && row->bookmark) && !json_object_get(m.forced, alias))
+            violated("E-04: nothing leaks", "no record knows the bookmark of native snapshot %s", alias);
+    }
     struct per_volume x = {.limit = {0}};
     native_row_each(m.records, NULL, count_retained, &x, NULL);
     operation_each(m.records, NULL, note_used, &x, NULL);
@@ -660,7 +699,7 @@ static void load_configurations(bool fail)
             "password-file = /etc/p\n[copy \"offsite\"]\npath = /srv/copy\n"
             "[storage-class \"a\"]\ndriver = reflink\nmatch = /srv/a/*.img\nsnapshots-to-retain = %u\nprune = before\n"
             "backup-read-only = no\nhook-prepare = /bin/true\nchanged-blocks = no\n%s"
-            "[storage-class \"b\"]\ndriver = reflink\nmatch = /srv/b/*.img\nsnapshots-to-retain = 1\n"
+            "[storage-class \"b\"]\ndriver = zfs\nmatch = /srv/b/*.img\nsnapshots-to-retain = 1\n"
             "hook-pre-backup = /bin/true\nhook-pre-snapshot = /bin/true\nhook-post-snapshot = /bin/true\n"
             "keep-on-failure = yes\nkeep-latest = 3\nchanged-blocks = auto\nfull-every = 2h\n"
             "[storage-class \"c\"]\ndriver = reflink\nmatch = /srv/c/*.img\nmove-data = no\nsnapshot-only-keep = 2\n"
@@ -790,14 +829,15 @@ static void sequences_keep_the_invariants(void **state)
             shrink(first + i);
         fail_msg("%s", violated_what);
     }
-    printf("# %llu sequences, %.1f events each, %llu retries, %llu kept for inspection\n",
+    printf("# %llu sequences, %.1f events each, %llu retries, %llu kept for inspection, %llu lists by a bookmark\n",
            (unsigned long long)sequences_played,
            (double)events_played / (double)(sequences_played ? sequences_played : 1),
-           (unsigned long long)retries_played, (unsigned long long)kept_played);
+           (unsigned long long)retries_played, (unsigned long long)kept_played, (unsigned long long)bookmarks_used);
     printf("# %llu requests in parts recorded, %llu refused, %llu pauses\n", (unsigned long long)asked.accepted,
            (unsigned long long)asked.refused, (unsigned long long)asked.pauses);
     if (sequences_played >= 500) {
         assert_true(retries_played > 0 && kept_played > 0 && queued_reasons > 0);
+        assert_true(bookmarks_used > 0 || sequences_played < 3000);
         assert_true(asked.accepted > 0 && asked.refused > 0 && asked.pauses > 0);
     }
 }

@@ -118,6 +118,47 @@ static void of_a_volume_that_is_gone(void **state)
                         "due for pruning: its backup B5 is complete in repository main, and its volume is gone");
 }
 
+/* Of a base that is gone its bookmark is one, until there is a newer base, or no need for any. */
+static void a_bookmark_is_a_base(void **state)
+{
+    (void)state;
+    struct native_facts f[] = {moved(1), moved(2), moved(3)};
+    struct native_rules r = rules(0);
+    r.keep_parent = r.about_to_create = true;
+    f[2].cbt_parent = f[2].bookmark = true;
+    r.max_per_volume = 1;
+    assert_string_equal(plan(&r, f, 3), "---");
+    assert_true(f[2].leaves_bookmark && !f[0].leaves_bookmark);
+    r = rules(2);
+    r.keep_parent = true;
+    f[2].missing = true;
+    assert_string_equal(plan(&r, f, 3), "+++");
+    assert_string_equal(f[2].why, "kept: it is gone, and its bookmark is the base of the next incremental backup");
+    assert_int_equal(f[2].reasons, NATIVE_CBT_PARENT);
+    assert_string_equal(verdict.why, "2 kept, 0 pruned");
+    r.max_per_volume = 1; /* it takes no place, and frees none */
+    assert_string_equal(plan(&r, f, 3), "-++");
+    assert_false(f[2].leaves_bookmark);
+    r.max_per_volume = 0;
+    r.pool_used_ratio = 0.97;
+    assert_string_equal(plan(&r, f, 3), "-++");
+    r.pool_used_ratio = -1;
+    r.ended = "its volume is gone";
+    assert_string_equal(plan(&r, f, 3), "++-");
+    r.ended = NULL;
+    f[2].expired = true;
+    assert_string_equal(plan(&r, f, 3), "++-");
+    f[2].expired = false;
+    r.keep_parent = false;
+    assert_string_equal(plan(&r, f, 3), "++-");
+    r.keep_parent = true;
+    f[2].cbt_parent = false; /* there is a newer one */
+    assert_string_equal(plan(&r, f, 3), "++-");
+    f[2].cbt_parent = true;
+    f[2].bookmark = false;
+    assert_string_equal(plan(&r, f, 3), "++-");
+}
+
 /* RS-17: one place is made before the new one is taken; with prune = after it may be over for a while. */
 static void prune_before_create(void **state)
 {
@@ -754,6 +795,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_newest_stay),
+        cmocka_unit_test(a_bookmark_is_a_base),
         cmocka_unit_test(of_a_volume_that_is_gone),
         cmocka_unit_test(age_is_by_sequence),
         cmocka_unit_test(prune_before_create),

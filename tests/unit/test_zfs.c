@@ -509,6 +509,9 @@ static void what_zfs_says(void **state)
         {"cannot create 'tank/x': dataset already exists", ERR_TARGET, ""},
         {"cannot open 'tank/x': dataset does not exist", ERR_NOT_FOUND, ""},
         {"could not find any snapshots to destroy; check snapshot names.", ERR_NOT_FOUND, ""},
+        {"bookmark 'tank/d1#x' does not exist.", ERR_NOT_FOUND, ""},
+        {"cannot create bookmark 'tank/d1#x': bookmark feature not enabled", ERR_USAGE, "feature@bookmarks"},
+        {"cannot create bookmark 'tank/d1#x': permission denied", ERR_PERMISSION, "as root"},
         {"internal error: Bad file descriptor", ERR_GENERIC, ""},
     };
     const char *const args[] = {"snapshot", "tank/d1@x", NULL};
@@ -587,6 +590,282 @@ static void a_snapshot_that_is_gone_meanwhile(void **state)
     zfs_report_free(&r);
 }
 
+/* ---- bookmarks ---- */
+
+#define POOL_GUID "14735839334937578500"
+#define MARK "tank/vm/d1#snapferry-" ALIAS ":" POOL_GUID ":n"
+#define S1_GUID "10004321963652763769"
+
+static void names_of_bookmarks(void **state)
+{
+    (void)state;
+    static const char *const others[] = {
+        "tank/vm/d1#snapferry-" ALIAS,
+        "tank/vm/d1#snapferry-" ALIAS ":1",
+        "tank/vm/d1#snapferry-" ALIAS ":1:",
+        "tank/vm/d1#snapferry-" ALIAS "::n",
+        "tank/vm/d1#snapferry-" ALIAS ":x:n",
+        "tank/vm/d1#snapferry-" ALIAS ":99999999999999999999:n",
+        "tank/vm/d1#snapferry-11111111-2222-4333-8444:1:n",
+        "tank/vm/d1#zrepl_CURSOR_G_1",
+        "tank/vm/d1@snapferry-" ALIAS ":1:n",
+        "tank/vm/d1",
+    };
+    char alias[ALIAS_LEN + 1];
+    const char *node;
+    uint64_t pool;
+    assert_true(zfs_bookmark_split(MARK, alias, &pool, &node));
+    assert_string_equal(alias, ALIAS);
+    assert_string_equal(node, "n");
+    assert_true(pool == 14735839334937578500u);
+    assert_true(zfs_bookmark_split("t/v#snapferry-" ALIAS ":1:a.b:c", alias, &pool, &node));
+    assert_string_equal(node, "a.b:c");
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (zfs_bookmark_split(others[i], alias, &pool, &node))
+            fail_msg("%s", others[i]);
+}
+
+/* ZFS with bookmarks in a file, snapshot s2 and no longer s1. */
+static void stand_in_with_bookmarks(const char *marks)
+{
+    char script[1900], path[300];
+    char *CLEANUP_FREE report = realpath(fixture_path("zfs/get"), NULL);
+    char *CLEANUP_FREE pool = realpath(fixture_path("zfs/pool"), NULL);
+    char *CLEANUP_FREE stream = realpath(fixture_path("zfs/embedded.stream"), NULL);
+    snprintf(path, sizeof path, "%s/marks", dir);
+    FILE *f = fopen(path, "w");
+    assert_true(f && fputs(marks, f) >= 0 && fclose(f) == 0);
+    snprintf(script, sizeof script,
+             "echo \"$*\" >>%s/calls\n"
+             "marks=%s/marks tab=$(printf '\\t') last=$(eval echo \\\"\\$$#\\\")\n"
+             "has() { grep -q \"^$1$tab\" $marks; }\n"
+             "case \"$*\" in\n"
+             "list*creation) cat $marks ;;\n"
+             "list*) grep \"^$last#\" $marks; true ;;\n"
+             "bookmark*) has \"$3\" && { echo \"cannot create bookmark '$3': bookmark exists\" >&2; exit 1; }\n"
+             "    printf '%%s\\t" S1_GUID "\\t19\\t1764400000\\n' \"$3\" >>$marks ;;\n"
+             "destroy*) has \"$2\" || { echo \"bookmark '$2' does not exist.\" >&2; exit 1; }\n"
+             "    grep -v \"^$2$tab\" $marks >$marks.new; mv $marks.new $marks ;;\n"
+             "send*" MARK "*) cat %s ;;\n"
+             "*property,source,value*) sed -e '/d1@s1/d' -e \"/d1@s2.snapferry:owner/s|-.-$|local$tab$(cat "
+             "%s/owner)|\" %s ;;\n"
+             "*property,value*) cat %s ;;\n"
+             "*) echo \"unexpected: $*\" >&2; exit 1 ;;\nesac",
+             dir, dir, stream, dir, report, pool);
+    stand_in(script);
+    snprintf(path, sizeof path, "%s/calls", dir);
+    unlink(path);
+}
+
+static void file_in_dir(const char *name, const char *text)
+{
+    char path[300];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *f = fopen(path, "w");
+    assert_true(f && fprintf(f, "%s\n", text) > 0 && fclose(f) == 0);
+}
+
+static void files_removed(void)
+{
+    static const char *const names[] = {"marks", "marks.new", "calls", "owner", "send_holes_without_birth_time"};
+    char path[300];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(path, sizeof path, "%s/%s", dir, names[i]);
+        unlink(path);
+    }
+}
+
+/* The newer one is ours. */
+static void own_s2(const struct native *s2)
+{
+    char value[ZFS_VALUE_MAX];
+    struct zfs_tag *CLEANUP_FREE t = calloc(1, sizeof *t);
+    assert_non_null(t);
+    t->kind = ZFS_NATIVE;
+    t->tag = s2->tag;
+    t->size = s2->size;
+    t->pool = 14735839334937578500u;
+    t->volume = 10282077169542838889u;
+    snprintf(t->node, sizeof t->node, "n");
+    assert_int_equal(zfs_tag_write(t, value, NULL), 0);
+    file_in_dir("owner", value);
+}
+
+/* How often all volumes were searched. */
+static unsigned searches(void)
+{
+    char path[300], line[500];
+    unsigned n = 0;
+    snprintf(path, sizeof path, "%s/calls", dir);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f))
+        n += strncmp(line, "get -Hp -t volume -o name,property,source,value", 47) == 0 && !strstr(line, " tank/");
+    fclose(f);
+    return n;
+}
+
+static void assert_marks(const char *want)
+{
+    char path[300], got[2000] = "";
+    snprintf(path, sizeof path, "%s/marks", dir);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    const size_t n = fread(got, 1, sizeof got - 1, f);
+    fclose(f);
+    got[n] = '\0';
+    assert_string_equal(got, want);
+}
+
+static const struct driver_class class_n = {.name = "c", .driver = "zfs", .target = "", .node = "n"};
+
+static struct native *native_of(const char *handle, const char *guid)
+{
+    struct native *n = calloc(1, sizeof *n);
+    assert_non_null(n);
+    snprintf(n->tag.alias, sizeof n->tag.alias, ALIAS);
+    snprintf(n->tag.volume_id, sizeof n->tag.volume_id, "zfs:10282077169542838889");
+    snprintf(n->tag.volume_name, sizeof n->tag.volume_name, "/dev/zvol/tank/vm/d1");
+    snprintf(n->handle, sizeof n->handle, "%s", handle);
+    snprintf(n->change_id, sizeof n->change_id, "zfs:%s", guid);
+    n->size = 32 << 20;
+    return n;
+}
+
+static int note_bookmark(const struct native *n, void *arg)
+{
+    char *text = arg;
+    const size_t at = strlen(text);
+    snprintf(text + at, 1000 - at, "%s %s %s %s %" PRId64 ";", n->tag.alias, n->handle, n->tag.volume_name,
+             n->change_id, n->tag.created_ns);
+    return 0;
+}
+
+/* Of another tool, of another node, of the pool from which this one was split off, of another snapshot. */
+#define OTHERS                                                                                                         \
+    "tank/vm/d1#zrepl_CURSOR_G_1\t1\t5\t1764400000\n"                                                                  \
+    "tank/vm/d1#snapferry-" ALIAS ":" POOL_GUID ":n2\t2\t5\t1764400000\n"                                              \
+    "tank/vm/d1#snapferry-" ALIAS ":4711:n\t3\t5\t1764400000\n"                                                        \
+    "tank/vm/d1#snapferry-22222222-2222-4333-8444-555555555555:" POOL_GUID ":n\t4\t5\t1764400000\n"
+
+static void a_bookmark(void **state)
+{
+    (void)state;
+    struct native *CLEANUP_FREE s1 = native_of("tank/vm/d1@s1", S1_GUID),
+                                *s2 CLEANUP_FREE = native_of("tank/vm/d1@s2", "2");
+    struct native *CLEANUP_FREE found = calloc(1, sizeof *found);
+    struct err e = ERR_INIT;
+    char text[1000] = "";
+    file_in_dir("owner", "-");
+    stand_in_with_bookmarks(OTHERS);
+    assert_true(driver_zfs.bookmark_find(&class_n, s1, s2, found, &e) < 0 && e.cls == ERR_NOT_FOUND);
+    for (unsigned i = 0; i < 2; i++) { /* a call that was interrupted is repeated */
+        assert_int_equal(driver_zfs.bookmark(&class_n, s1, &e), 0);
+        assert_marks(OTHERS MARK "\t" S1_GUID "\t19\t1764400000\n");
+    }
+    assert_int_equal(driver_zfs.bookmark_find(&class_n, s1, s2, found, &e), 0);
+    assert_string_equal(found->handle, MARK);
+    assert_string_equal(found->change_id, "zfs:" S1_GUID);
+    assert_true(found->size == s1->size && strcmp(found->tag.volume_id, s1->tag.volume_id) == 0);
+    assert_int_equal(driver_zfs.bookmarks(&class_n, note_bookmark, text, &e), 0);
+    assert_string_equal(text, "22222222-2222-4333-8444-555555555555 "
+                              "tank/vm/d1#snapferry-22222222-2222-4333-8444-555555555555:" POOL_GUID ":n "
+                              "/dev/zvol/tank/vm/d1 zfs:4 1764400000000000000;" ALIAS " " MARK
+                              " /dev/zvol/tank/vm/d1 zfs:" S1_GUID " 1764400000000000000;");
+    /* What was removed is removed; of a volume that was renamed since it is found. */
+    snprintf(s1->handle, sizeof s1->handle, "tank/vm/before@s1");
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(driver_zfs.bookmark_remove(&class_n, s1, &e), 0);
+        assert_marks(OTHERS);
+    }
+    /* One of that name that was made of another snapshot is no base. */
+    stand_in_with_bookmarks(MARK "\t77\t19\t1764400000\n");
+    assert_int_equal(driver_zfs.bookmark_find(&class_n, s1, s2, found, &e), 0);
+    assert_string_equal(found->change_id, "zfs:77");
+    snprintf(s1->handle, sizeof s1->handle, "tank/vm/d1@s1");
+    assert_true(driver_zfs.bookmark(&class_n, s1, &e) < 0 && e.cls == ERR_TARGET && strstr(e.msg, "another snapshot"));
+    stand_in_with_bookmarks(MARK "\tx\t19\t1764400000\n");
+    assert_true(driver_zfs.bookmark_remove(&class_n, s1, &e) < 0 && strstr(e.msg, "cannot read"));
+    files_removed();
+}
+
+static void changes_since_a_bookmark(void **state)
+{
+    (void)state;
+    struct native *CLEANUP_FREE s1 = native_of("tank/vm/d1@s1", S1_GUID);
+    struct native *CLEANUP_FREE s2 = native_of("tank/vm/d1@s2", "758286736453163206");
+    struct native *CLEANUP_FREE base = calloc(1, sizeof *base);
+    struct changed_answer answer = {.state = CHANGED_LISTED};
+    struct changes *list;
+    struct err e = ERR_INIT;
+    zfs_module_test(dir);
+    file_in_dir("send_holes_without_birth_time", "1");
+    file_in_dir("owner", "-");
+    stand_in_with_bookmarks(MARK "\t" S1_GUID "\t19\t1764400000\n");
+    assert_int_equal(changes_new(&list, NULL), 0);
+    assert_int_equal(driver_zfs.bookmark_find(&class_n, s1, s2, base, &e), 0);
+    if (driver_zfs.changed(&class_n, base, s2, list, &answer, &e) < 0)
+        fail_msg("%s", e.msg);
+    if (answer.state != CHANGED_LISTED)
+        fail_msg("%s", answer.why);
+    changes_finish(list);
+    assert_int_equal(changes_count(list), 3);
+    changes_free(list);
+    /* It is gone by now; of a clone, or of a newer snapshot, it is no base. */
+    static const struct {
+        const char *marks, *handle;
+        enum changed_state state;
+    } cases[] = {{"", MARK, CHANGED_BASE_LOST},
+                 {MARK "\t" S1_GUID "\t28\t1764400000\n", MARK, CHANGED_BASE_OTHER},
+                 {"tank/vm/c1#snapferry-" ALIAS ":" POOL_GUID ":n\t" S1_GUID "\t19\t1\n",
+                  "tank/vm/c1#snapferry-" ALIAS ":" POOL_GUID ":n", CHANGED_BASE_OTHER}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        stand_in_with_bookmarks(cases[i].marks);
+        snprintf(base->handle, sizeof base->handle, "%s", cases[i].handle);
+        assert_int_equal(changes_new(&list, NULL), 0);
+        answer.state = CHANGED_LISTED;
+        assert_int_equal(driver_zfs.changed(&class_n, base, s2, list, &answer, &e), 0);
+        assert_int_equal(answer.state, cases[i].state);
+        changes_free(list);
+    }
+    files_removed();
+}
+
+/* It need not be known that the snapshot is gone, but then all volumes are searched for it. */
+static void a_base_that_is_gone(void **state)
+{
+    (void)state;
+    static const char other[] = "22222222-2222-4333-8444-555555555555";
+    struct native *CLEANUP_FREE s1 = native_of("tank/vm/d1@s1", S1_GUID);
+    struct native *CLEANUP_FREE s2 = native_of("tank/vm/d1@s2", "758286736453163206");
+    static const struct {
+        const char *marks;
+        enum changed_state state;
+    } cases[] = {{MARK "\t" S1_GUID "\t19\t1764400000\n", CHANGED_LISTED},
+                 {MARK "\t77\t19\t1764400000\n", CHANGED_BASE_OTHER},
+                 {"", CHANGED_BASE_LOST}};
+    zfs_module_test(dir);
+    file_in_dir("send_holes_without_birth_time", "1");
+    memcpy(s2->tag.alias, other, sizeof other);
+    own_s2(s2);
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++) {
+        struct changed_answer answer;
+        struct changes *list;
+        struct err e = ERR_INIT;
+        s1->gone = i % 2;
+        stand_in_with_bookmarks(cases[i / 2].marks);
+        assert_int_equal(changes_new(&list, NULL), 0);
+        assert_int_equal(driver_changed(&class_n, s1, s2, list, &answer, &e), 0);
+        if (answer.state != cases[i / 2].state)
+            fail_msg("case %zu: %s: %s", i, changed_state_name(answer.state), answer.why);
+        assert_true(answer.state != CHANGED_LISTED || changes_count(list) == 3);
+        assert_true((searches() > 0) == (!s1->gone || answer.state == CHANGED_BASE_LOST));
+        assert_true(answer.state != CHANGED_BASE_LOST || strstr(answer.why, "nor its bookmark"));
+        changes_free(list);
+    }
+    files_removed();
+}
+
 /* ---- a real send stream ---- */
 
 static void a_real_stream(void **state)
@@ -615,14 +894,25 @@ static void a_real_stream(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_real_report),  cmocka_unit_test(reports_are_read_strictly),
-        cmocka_unit_test(a_real_pool),    cmocka_unit_test(labels_of_volumes),
-        cmocka_unit_test(what_selects),   cmocka_unit_test(tags_there_and_back),
-        cmocka_unit_test(tag_of_a_group), cmocka_unit_test(inherited_ids),
-        cmocka_unit_test(holds),          cmocka_unit_test(names),
-        cmocka_unit_test(classes),        cmocka_unit_test(what_zfs_says),
-        cmocka_unit_test(pools_are_told), cmocka_unit_test(a_snapshot_that_is_gone_meanwhile),
+        cmocka_unit_test(a_real_report),
+        cmocka_unit_test(reports_are_read_strictly),
+        cmocka_unit_test(a_real_pool),
+        cmocka_unit_test(labels_of_volumes),
+        cmocka_unit_test(what_selects),
+        cmocka_unit_test(tags_there_and_back),
+        cmocka_unit_test(tag_of_a_group),
+        cmocka_unit_test(inherited_ids),
+        cmocka_unit_test(holds),
+        cmocka_unit_test(names),
+        cmocka_unit_test(classes),
+        cmocka_unit_test(what_zfs_says),
+        cmocka_unit_test(pools_are_told),
+        cmocka_unit_test(a_snapshot_that_is_gone_meanwhile),
         cmocka_unit_test(a_real_stream),
+        cmocka_unit_test(names_of_bookmarks),
+        cmocka_unit_test(a_bookmark),
+        cmocka_unit_test(changes_since_a_bookmark),
+        cmocka_unit_test(a_base_that_is_gone),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

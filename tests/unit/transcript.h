@@ -109,7 +109,8 @@ static bool put_named(FILE *f, const json_t *o)
     else if (json_object_get(o, "pool") && json_object_get(o, "name"))
         fprintf(f, "%s", jstr(o, "name"));
     else if (json_object_get(o, "handle") && json_object_get(o, "volume_id"))
-        fprintf(f, "native(%s, %lld bytes)", jstr(o, "alias"), (long long)jint(o, "used"));
+        fprintf(f, "native(%s, %lld bytes%s)", jstr(o, "alias"), (long long)jint(o, "used"),
+                jbool(o, "gone") ? ", gone" : "");
     else
         return false;
     return true;

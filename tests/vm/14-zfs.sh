@@ -25,6 +25,9 @@ zfs_state() {
     find /dev/zvol -type l | sort
 }
 ours() { zfs list -H -t volume,snapshot -o name | grep -E '[/@]snapferry-'; }
+marks() { zfs list -H -t bookmark -o name "$@"; }
+# listed LIST: the driver's list of changes, in one line.
+listed() { tr '\n' ' ' <<<"$1"; }
 
 suite "ZFS" --match "$M" --volume "$V" --near tank/vm --far /far --tiny /tiny
 same "nothing of ours is left" "$(ours)$(zfs_state | grep snapferry)" ""
@@ -232,6 +235,43 @@ zfs destroy tank/vm/d1@autosnap_others 2>/dev/null
 same "nothing is left of it" "$(ours)" ""
 expect "a parent that was removed" 0 '^base-lost' -- call changed "$a" "$c"
 
+# ---- bookmarks ----
+zfs snapshot tank/vm/d1@others && zfs bookmark tank/vm/d1@others tank/vm/d1#cursor && zfs destroy tank/vm/d1@others
+node2="tank/vm/d1#snapferry-$(uuid):$(zpool get -Hp -o value guid tank):node2"
+zfs snapshot tank/vm/d1@others && zfs bookmark tank/vm/d1@others "$node2" && zfs destroy tank/vm/d1@others
+others=$(marks | sort)
+a=$(call snapshot $V "$(uuid)")
+mark="tank/vm/d1#snapferry-$(jq -r .alias <<<"$a"):$(zpool get -Hp -o value guid tank):node1"
+killed zfs-bookmark-made bookmark "$a"
+expect "a bookmark, again after a kill" 0 -- call bookmark "$a"
+same "it has the guid of its snapshot" "zfs:$(zfs get -Hp -o value guid "$mark")" "$(jq -r .change_id <<<"$a")"
+same "it is listed, those of others are not" "$(call bookmarks | jq -r .handle)" "$mark"
+dd if=/srv/noise of=$V bs=64K seek=9 count=3 conv=notrunc,fsync status=none
+b=$(call snapshot $V "$(uuid)")
+since=$(call changed "$a" "$b")
+check "changes since the snapshot ($(listed "$since"))" eval '[[ $since = listed* && $since = *[0-9] ]]'
+zfs destroy "$(jq -r .handle <<<"$a")"
+same "destroyed by another tool: the same changes since its bookmark" "$(call changed "$a" "$b")" "$since"
+expect "a bookmark of another snapshot is no base" 0 '^base-other: ' -- \
+    call changed "$(sed 's/"change_id":"zfs:/&1/' <<<"$a")" "$b"
+zfs rename tank/vm/d1 tank/vm/d2
+expect "found in a volume that was renamed" 0 -- call unbookmark "$a"
+zfs rename tank/vm/d2 tank/vm/d1
+until_true 30 test -b $V
+expect "removed already" 0 -- call unbookmark "$a"
+expect "both are gone" 0 '^base-lost: .*nor its bookmark' -- call changed "$a" "$b"
+call bookmark "$b"
+killed zfs-bookmark-removed unbookmark "$b"
+expect "removed before the kill" 0 -- call unbookmark "$b"
+call remove "$b" >/dev/null
+same "bookmarks of others stay" "$(marks | sort)" "$others"
+truncate -s 100M /srv/old.img && zpool create -d old /srv/old.img && zfs create -V 8M old/v &&
+    until_true 30 test -b /dev/zvol/old/v
+a=$(call snapshot /dev/zvol/old/v "$(uuid)")
+expect "a pool without the feature" 2 'bookmark feature not enabled' -- call bookmark "$a"
+zpool destroy old
+zfs destroy tank/vm/d1#cursor && zfs destroy "$node2"
+
 # ---- encryption ----
 echo 12345678 | zfs create -o encryption=on -o keyformat=passphrase tank/secret &&
     zfs create -s -V 8M tank/secret/e && until_true 30 test -b /dev/zvol/tank/secret/e
@@ -240,6 +280,8 @@ a=$(call snapshot /dev/zvol/tank/secret/e "$(uuid)")
 dd if=/srv/noise of=/dev/zvol/tank/secret/e bs=64K count=3 seek=5 conv=fsync,notrunc status=none
 b=$(call snapshot /dev/zvol/tank/secret/e "$(uuid)")
 same "encrypted, with its key" "$(call changed "$a" "$b" | tr '\n' ' ')" "listed 327680 196608 "
+call bookmark "$a" && zfs destroy "$(jq -r .handle <<<"$a")"
+same "likewise since a bookmark" "$(call changed "$a" "$b" | tr '\n' ' ')" "listed 327680 196608 "
 zfs unmount tank/secret; zfs unload-key -r tank/secret
 expect "without its key" 19 'encryption key is not loaded' -- call expose "$b" native ro "$(uuid)"
 zfs destroy -r tank/secret
@@ -320,10 +362,75 @@ expect "verify, the last one too" 0 -- ask verify main --read-percent 100 --wait
 expect "its bytes" 0 -- \
     ask restore "$B3//dev/zvol/tank/vm/twin" /dev/zvol/tank/vm/last --from repository --wait --quiet
 check "are those of the volume" cmp /dev/zvol/tank/vm/last /dev/zvol/tank/vm/twin
+
+# ---- the parent's native snapshot is gone, its bookmark is not ----
+T=/dev/zvol/tank/vm/twin
+zfs snapshot tank/vm/twin@others && zfs bookmark tank/vm/twin@others tank/vm/twin#cursor
+base() { zfs list -H -d 1 -t snapshot -o name tank/vm/twin | grep snapferry-; }
+own_marks() { marks -d 1 tank/vm/twin | grep snapferry-; }
+same "the base has a bookmark" "$(own_marks | sed 's/:.*//; s/#/@/')" "$(base)"
+dd if=/dev/zvol/tank/vm/last of=/srv/twin.new bs=1M status=none
+# by_bookmark WHAT: the next backup reads what is written now, and no more; it equals the volume.
+at=300
+by_bookmark() {
+    local what=$1 B old
+    old=$(own_marks)
+    printf "changed $at" | dd of=$T bs=16384 seek=$at conv=fsync,notrunc status=none
+    printf "changed $at" | dd of=/srv/twin.new bs=16384 seek=$at conv=notrunc status=none
+    at=$((at + 10))
+    B=$(ask backup $T --wait --json | result id)
+    same "$what: Completed" "$(state "$B")" Completed
+    same "$what: incremental" "$(twin "$B" '.result.cbtSource, .fullReason, .listedBytes' | tr '\n' ' ')" \
+        "zfs null 16384 "
+    expect "$what: restored" 0 -- \
+        ask restore "$B/$T" "/dev/zvol/tank/vm/r$at" --from repository --wait --quiet
+    check "$what: it equals the volume" eval 'cmp "/dev/zvol/tank/vm/r$at" $T && cmp /srv/twin.new $T'
+    zfs destroy "tank/vm/r$at"
+    until_true 60 eval '! own_marks | grep -qxF "$old"'
+    same "$what: that bookmark is gone" "$(own_marks | grep -xF "$old")" ""
+}
+zfs destroy "$(base)"
+by_bookmark "destroyed just before"
+alias=$(base | sed 's/.*snapferry-//')
+zfs destroy "$(base)"
+check "the daemon is restarted" systemctl restart snapferryd
+native_is() { [ "$(askj native list | jq -r --arg a "$alias" '.natives[] | select(.alias == $a) | '"$1")" = "$2" ]; }
+until_true 60 native_is '"\(.state) \(.bookmark)"' 'missing true'
+check "it is found missing, and is kept by its bookmark" native_is .reasons cbt-parent
+expect "native list shows it" 0 'bookmark' -- ask native list
+by_bookmark "found missing"
+sed -i 's/snapshots-to-retain = 1/snapshots-to-retain = 1\npool-high-water = 1/' $CONF/conf.d/zvols.ini
+check "every pool is over its high-water mark" systemctl reload snapferryd
+expect "all that is retained is pruned" 0 -- ask native prune --volume $T
+until_true 60 eval '[ -z "$(base)" ]'
+same "the bookmark of the base is left" "$(own_marks | wc -l) $(base)" "1 "
+by_bookmark "pruned at the high-water mark"
+sed -i 's/pool-high-water = 1/retries = 0/' $CONF/conf.d/zvols.ini
+# The step is killed when the bookmark of the new native snapshot is made, by a variable of the service.
+drop=/run/systemd/system/snapferryd.service.d
+mkdir -p $drop && printf '[Service]\nEnvironment=SNAPFERRY_CRASH_AT=zfs-bookmark-made\n' >$drop/crash.conf
+systemctl daemon-reload
+check "as before, with a kill" systemctl restart snapferryd
+kept=$(own_marks; base)
+same "zfs-bookmark-made: the step is killed: Failed" "$(wait_state "$(submit $T)" Failed 300)" Failed
+until_true 60 eval '[ "$(own_marks; base)" = "$kept" ]'
+same "zfs-bookmark-made: nothing of it is left" "$(own_marks; base)" "$kept"
+rm -r $drop
+systemctl daemon-reload
+zfs bookmark tank/vm/twin@others "tank/vm/twin#snapferry-$(uuid):$(zpool get -Hp -o value guid tank):testnode"
+zfs bookmark tank/vm/twin@others "tank/vm/twin#snapferry-$(uuid):1:testnode"
+sleep 4
+check "restarted again" systemctl restart snapferryd
+until_true 60 eval '[ "$(own_marks | grep -vc ":1:testnode")" = 1 ]'
+same "what no record knows is removed" "$(own_marks | grep -v ":1:testnode" | wc -l)" 1
+same "of another pool, and of another tool, stays" "$(marks -d 1 tank/vm/twin | grep -cE 'cursor|:1:testnode')" 2
+expect "verify, the last one too" 0 -- ask verify main --read-percent 100 --wait --quiet
+
 # The base of the next incremental backup is kept for as long as there is to be one.
 sed -i 's/snapshots-to-retain = 1/snapshots-to-retain = 0\nchanged-blocks = no/' $CONF/conf.d/zvols.ini
 check "nothing is to be kept any more" systemctl reload snapferryd
 expect "native prune removes what is kept" 0 -- ask native prune
-until_true 60 eval '[ -z "$(ours)" ]'
+until_true 60 eval '[ -z "$(ours)$(marks | grep testnode | grep -v :1:)" ]'
+same "no bookmark of ours is left" "$(marks | grep testnode | grep -v :1:)" ""
 same "nothing of ours is left on the storage" "$(ours)$(zfs_state | grep -E 'snapferry:(owner|snapdev)')" ""
 finish

@@ -207,6 +207,7 @@ for i in 1 2; do
 done
 check "the second one read what has changed" test "$(ops "$id" | jq -r .result.cbtSource | sort -u)" = zfs
 same "one native snapshot of each is kept" "$(ours | wc -l)" 3
+same "each with its bookmark" "$(zfs list -H -t bookmark -o name | sed 's/:.*//; s/#/@/' | sort)" "$(ours | sort)"
 kept=$(ours)
 # The step is killed in the middle of the group, by a variable of the service.
 drop=/run/systemd/system/snapferryd.service.d

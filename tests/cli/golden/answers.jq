@@ -84,6 +84,7 @@ def natives: [
     {alias: "1c2d77aa-1111-2222-3333-444455556666", volume: "vg0/db1", state: "present", created_ns: ago(122400), used: (1024 * MiB), reasons: "retained hold", hold: true, note: "for the audit", prune: false, why: "held: for the audit"},
     {alias: "2e3f77aa-1111-2222-3333-444455556666", volume: "vg0/db1", state: "present", created_ns: ago(900000), used: 0, prune: true, why: "older than 3 newer ones"},
     {alias: "3a4b77aa-1111-2222-3333-444455556666", volume: long, state: "missing", created_ns: ago(100), why: "it is not on storage any more"},
+    {alias: "3b4b77aa-1111-2222-3333-444455556666", volume: "/dev/zvol/tank/db", state: "missing", bookmark: true, created_ns: ago(200), reasons: "cbt-parent", why: "it is gone, and its bookmark is the base of the next incremental backup"},
     {alias: "4a4b77aa-1111-2222-3333-444455556666", volume: "vg0/db2", state: "creating", created_ns: ago(-86400)}];
 
 # ---- whole answers ----
