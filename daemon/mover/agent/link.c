@@ -361,19 +361,28 @@ int link_renew(struct link *l, bool copy, unsigned seconds)
     return rc;
 }
 
-/* In bytes per second; 0: there is none any more. Others than those leave it as it is. */
-static void rate_take(_Atomic uint64_t *rate, const json_t *msg, const char *member)
+/* A rate of LIMITS as throttle.changed has it: in bytes per second, 0: there is none any more. */
+static bool rate_read(const json_t *msg, const char *member, uint64_t *ret)
 {
     const json_t *j = json_object_get(msg, member);
     const json_int_t n = json_integer_value(j);
-    if (json_is_integer(j) && n >= 0)
-        atomic_store(rate, n == 0 ? THROTTLE_NONE : (uint64_t)n < THROTTLE_MIN ? THROTTLE_MIN : (uint64_t)n);
+    if (!json_is_integer(j) || n < 0)
+        return false;
+    *ret = n == 0 ? THROTTLE_NONE : (uint64_t)n < THROTTLE_MIN ? THROTTLE_MIN : (uint64_t)n;
+    return true;
 }
 
+/* Both or neither. */
 static void limits_take(struct mover_cancel *c, const json_t *msg)
 {
-    rate_take(&c->read_limit, msg, "read_limit");
-    rate_take(&c->write_limit, msg, "write_limit");
+    uint64_t read, write;
+    if (!rate_read(msg, "read_limit", &read) || !rate_read(msg, "write_limit", &write)) {
+        log_warning(
+            "malformed message LIMITS from the daemon ignored: the limits of reads and writes stay as they are");
+        return;
+    }
+    atomic_store(&c->read_limit, read);
+    atomic_store(&c->write_limit, write);
 }
 
 /* False: the connection is broken. */
@@ -390,6 +399,8 @@ static bool message_handle(struct link *l)
             credentials_take(l, json_is_true(json_object_get(msg, WIRE_OF_COPY)), &fds[0]);
         else if (!strcmp(type, WIRE_LIMITS))
             limits_take(l->cancel, msg);
+        else if (rc == -EBADMSG)
+            log_warning("malformed message from the daemon: connecting to it again");
         for (int i = 0; i < WIRE_FDS_MAX; i++)
             closep(&fds[i]);
         if (rc < 0)
