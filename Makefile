@@ -319,7 +319,7 @@ vm-stage:
 	else $(MAKE) --no-print-directory -s deb && cp $(BUILD)/deb/snapferry_*.deb $(BUILD)/vm/; fi
 
 # The scripts again with every kernel scalar, as on a CPU without vectors. T="tests/e2e/restore.sh": only some.
-KERNELS := BUZHASH RABINKARP BLAKE2B BLAKE2S BLAKE3 AESGCM SHA256
+KERNELS := BUZHASH RABINKARP BLAKE2B BLAKE2S BLAKE3 AESGCM SHA256 MD5
 .PHONY: test-scalar
 test-scalar: T ?= $(sort $(wildcard tests/cli/*.sh tests/e2e/*.sh))
 test-scalar: test-programs
@@ -331,7 +331,7 @@ check-asan:
 	+@$(MAKE) --no-print-directory BUILD=$(BUILD)-asan SAN=address,undefined OPT=-O1 run-sanitized \
 	    T='$(patsubst $(BUILD)/%,$(BUILD)-asan/%,$(ASAN_TESTS))'
 
-TSAN_TESTS := pool hash reader reader_faults target nbd nbd_target blob item indexset repo repo_deaths backup \
+TSAN_TESTS := pool hash s3_sums reader reader_faults target nbd nbd_target blob item indexset repo repo_deaths backup \
               backup_faults parser step fetch_ahead records_commit records_faults records_recovery
 check-tsan:
 	+@$(MAKE) --no-print-directory BUILD=$(BUILD)-tsan SAN=thread OPT=-O1 run-sanitized \

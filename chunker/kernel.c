@@ -31,6 +31,7 @@ static const struct {
     {"BLAKE3", 1 << KERNEL_SCALAR | 1 << KERNEL_AVX2 | 1 << KERNEL_AVX512, EXTRA_NONE},
     {"AESGCM", 1 << KERNEL_SCALAR | 1 << KERNEL_AVX2, EXTRA_VAES},
     {"SHA256", 1 << KERNEL_SCALAR | 1 << KERNEL_AVX2, EXTRA_SHA},
+    {"MD5", 1 << KERNEL_SCALAR | 1 << KERNEL_AVX2 | 1 << KERNEL_AVX512, EXTRA_NONE},
 };
 
 #define N_KERNELS (sizeof kernels / sizeof kernels[0])
@@ -119,7 +120,7 @@ static int check_variable(const char *var, struct err *e)
         k++;
     if (k == N_KERNELS) {
         err_set(e, ERR_USAGE, 0, "environment variable " PREFIX "%.*s: unknown kernel name", name_len, name);
-        return err_hint(e, "valid names are BUZHASH, RABINKARP, BLAKE2B, BLAKE2S, BLAKE3, AESGCM and SHA256");
+        return err_hint(e, "valid names are BUZHASH, RABINKARP, BLAKE2B, BLAKE2S, BLAKE3, AESGCM, SHA256 and MD5");
     }
     int level = level_by_name(word);
     if (level < 0) {

@@ -3,7 +3,7 @@
  * kernel.h - selection of SIMD kernels
  *
  * Selected once by CPUID (and XGETBV: the operating system must save the registers).
- * SNAPFERRY_KERNEL_<NAME>=scalar|avx2| avx512 (NAME: BUZHASH, RABINKARP, BLAKE2B, BLAKE2S, BLAKE3, AESGCM, SHA256)
+ * SNAPFERRY_KERNEL_<NAME>=scalar|avx2| avx512 (NAME: BUZHASH, RABINKARP, BLAKE2B, BLAKE2S, BLAKE3, AESGCM, SHA256, MD5)
  * overrides it; a level that the CPU does not support, a level without a kernel, or an unknown word is an error
  * reported by kernels_check(), never a silent fallback.
  */

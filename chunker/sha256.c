@@ -15,8 +15,13 @@ static const uint32_t iv_224[8] = {0xc1059ed8, 0x367cd507, 0x3070dd17, 0xf70e593
 /* Blocks of a single active lane between requests for another message. */
 #define SLICE ((128u << 10) / SHA256_BLOCK)
 
-/* Finishes a message with its last, partial block and the padding of FIPS 180-4 (5.1.1); `total` bytes in all. */
-static void finish_digest(uint32_t h[8], const uint8_t *rest, size_t n, uint64_t total, uint8_t digest[SHA256_DIGEST])
+void sha256_begin(uint32_t h[8])
+{
+    memcpy(h, iv_256, sizeof iv_256);
+}
+
+/* The padding is that of FIPS 180-4, section 5.1.1. */
+void sha256_finish(uint32_t h[8], const uint8_t *rest, size_t n, uint64_t total, uint8_t digest[SHA256_DIGEST])
 {
     uint8_t pad[2 * SHA256_BLOCK] = {0};
     const size_t blocks = n + 9 > SHA256_BLOCK ? 2 : 1;
@@ -39,7 +44,7 @@ void hmac_sha256_init(struct hmac_sha256 *k, size_t size, const uint8_t *key, si
         uint32_t h[8];
         memcpy(h, iv, sizeof h);
         sha256_blocks_avx2(h, key, key_len / SHA256_BLOCK);
-        finish_digest(h, key + key_len - key_len % SHA256_BLOCK, key_len % SHA256_BLOCK, key_len, digest);
+        sha256_finish(h, key + key_len - key_len % SHA256_BLOCK, key_len % SHA256_BLOCK, key_len, digest);
         memcpy(block, digest, size);
         explicit_bzero(h, sizeof h);
     } else if (key_len > 0) {
@@ -63,9 +68,9 @@ static void end_message(const struct hmac_sha256 *k, uint32_t h[8], const uint8_
 {
     uint8_t digest[SHA256_DIGEST];
     const size_t rest = len % SHA256_BLOCK; /* 0 also without any data */
-    finish_digest(h, rest ? data + len - rest : NULL, rest, SHA256_BLOCK + (uint64_t)len, digest);
+    sha256_finish(h, rest ? data + len - rest : NULL, rest, SHA256_BLOCK + (uint64_t)len, digest);
     memcpy(h, k->outer, sizeof k->outer);
-    finish_digest(h, digest, k->size, SHA256_BLOCK + k->size, digest);
+    sha256_finish(h, digest, k->size, SHA256_BLOCK + k->size, digest);
     memcpy(out, digest, out_len);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * sha256.h - HMAC-SHA256 and HMAC-SHA224 (FIPS 180-4, RFC 2104), two messages in parallel (internal to the chunker)
+ * sha256.h - SHA-256, HMAC-SHA256 and HMAC-SHA224 (FIPS 180-4, RFC 2104), two messages in parallel (internal to the
+ * chunker)
  *
  * The scalar version is OpenSSL's digest (hmac.h). An instruction of the CPU's SHA extensions computes two rounds with
  * a latency of four cycles and a throughput of one per two cycles: two messages in parallel take little longer than
@@ -23,6 +24,11 @@
 void sha256_blocks_avx2(uint32_t h[8], const uint8_t *p, size_t blocks);
 /* The same for two messages with equal numbers of blocks. */
 void sha256_pairs_avx2(uint32_t h0[8], const uint8_t *p0, uint32_t h1[8], const uint8_t *p1, size_t blocks);
+
+/* The state of SHA-256 before the first block; and its digest, with the last n < SHA256_BLOCK bytes of a message of
+ * `total`. The former needs no extensions of the CPU. */
+void sha256_begin(uint32_t h[8]);
+void sha256_finish(uint32_t h[8], const uint8_t *rest, size_t n, uint64_t total, uint8_t digest[SHA256_DIGEST]);
 
 /* A key schedule. */
 struct hmac_sha256 {

@@ -8,7 +8,7 @@
 #                              peers not when SPARSE=yes: they would write the holes, or take minutes), verify
 SCALAR=(SNAPFERRY_KERNEL_BUZHASH=scalar SNAPFERRY_KERNEL_RABINKARP=scalar SNAPFERRY_KERNEL_BLAKE2B=scalar
         SNAPFERRY_KERNEL_BLAKE2S=scalar SNAPFERRY_KERNEL_BLAKE3=scalar SNAPFERRY_KERNEL_AESGCM=scalar
-        SNAPFERRY_KERNEL_SHA256=scalar)
+        SNAPFERRY_KERNEL_SHA256=scalar SNAPFERRY_KERNEL_MD5=scalar)
 
 export HOME=$W XDG_CACHE_HOME=$W/cache KOPIA_CHECK_FOR_UPDATES=false RESTIC_PASSWORD=benchmark \
     BORG_PASSPHRASE=benchmark \

@@ -420,6 +420,7 @@ static void s3_free(struct blobs *b)
     free(s->region);
     free(s->credentials);
     s3_spool_free(s->spool);
+    s3_summer_free(s->summer);
     free(s);
 }
 
@@ -447,7 +448,7 @@ static int s3_extend(struct blobs *b, const char *name, struct err *e)
                              "<RetainUntilDate>%s</RetainUntilDate></Retention>",
                              s->lock_mode, until);
     pthread_rwlock_unlock(&s->keys_lock);
-    int rc = locks ? s3_sums(s, body, (size_t)len, &m, e) : 0;
+    int rc = locks ? s3_summer_memory(s->summer, body, (size_t)len, &m, e) : 0;
     if (rc < 0 || !locks)
         return rc;
     struct s3_call q = {.s = s, .method = "PUT", .name = name, .query = "retention=", .md5 = m.md5};
@@ -686,11 +687,14 @@ static int open_parts(struct s3_store *s, const struct s3_place *p, enum blobs_o
                                    .stall_s = p->stall_s ? p->stall_s : STALL_S,
                                    .connect_s = p->connect_s ? p->connect_s : CONNECT_S,
                                    .hurry_s = p->hurry_s ? p->hurry_s : HURRY_S};
-    s->base.uploads = p->uploads == 0 ? UPLOADS : p->uploads > S3_UPLOADS_MAX ? S3_UPLOADS_MAX : p->uploads;
+    const unsigned puts = p->uploads == 0 ? UPLOADS : p->uploads > S3_UPLOADS_MAX ? S3_UPLOADS_MAX : p->uploads;
+    s->base.uploads = puts + s3_summer_ahead();
     int rc = set_names(s, p, e);
     if (rc == 0)
         rc = set_keys(s, p, e);
-    if (rc == 0 && !(s->spool = s3_spool_new(p->spool, s->base.uploads, e)))
+    if (rc == 0 && !(s->spool = s3_spool_new(p->spool, s->base.uploads, puts, e)))
+        rc = -ENOMEM;
+    if (rc == 0 && !(s->summer = s3_summer_new(!s->tls, e)))
         rc = -ENOMEM;
     if (rc == 0)
         rc = s3_http_new(&s->http, &o, e);

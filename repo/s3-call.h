@@ -13,6 +13,7 @@
 
 struct s3_past;
 struct s3_spool;
+struct s3_summer;
 
 struct s3_store {
     struct blobs base;
@@ -20,6 +21,7 @@ struct s3_store {
     struct s3_http *http;
     char *scheme, *host, *bucket, *prefix, *region, *credentials;
     struct s3_spool *spool;
+    struct s3_summer *summer; /* of what is uploaded: with SHA-256 where TLS does not protect it */
     bool tls;
     unsigned tries, pause_ms;
     pthread_rwlock_t keys_lock; /* of the next four */

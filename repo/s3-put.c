@@ -8,71 +8,16 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <openssl/evp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#define HASH_BUFFER (256u << 10)
 /* A file that is used for longer is written to the disk by the kernel, of which shorter ones are spared. */
 #define SPOOL_NS (15 * NS_PER_S)
 
 static struct s3_store *store_of(struct blobs *b)
 {
     return (struct s3_store *)b;
-}
-
-/* ---- sums ---- */
-
-/* MD5 (which the protocol asks for) and, where TLS does not protect the body, SHA-256 of a body. */
-struct sums {
-    EVP_MD_CTX *md5, *sha;
-    struct s3_sums text;
-};
-
-static bool sums_begin(struct sums *m, bool sha)
-{
-    *m = (struct sums){.md5 = EVP_MD_CTX_new(), .sha = sha ? EVP_MD_CTX_new() : NULL};
-    return m->md5 && EVP_DigestInit_ex(m->md5, EVP_md5(), NULL) == 1 &&
-           (!sha || (m->sha && EVP_DigestInit_ex(m->sha, EVP_sha256(), NULL) == 1));
-}
-
-static bool sums_add(struct sums *m, const void *data, size_t len)
-{
-    return EVP_DigestUpdate(m->md5, data, len) == 1 && (!m->sha || EVP_DigestUpdate(m->sha, data, len) == 1);
-}
-
-static bool sums_end(struct sums *m)
-{
-    uint8_t hash[32];
-    if (EVP_DigestFinal_ex(m->md5, hash, NULL) != 1)
-        return false;
-    EVP_EncodeBlock((uint8_t *)m->text.md5, hash, 16);
-    if (m->sha && EVP_DigestFinal_ex(m->sha, hash, NULL) != 1)
-        return false;
-    if (m->sha)
-        hex_encode(m->text.sha, hash, 32);
-    return true;
-}
-
-static void sums_free(struct sums *m)
-{
-    EVP_MD_CTX_free(m->md5);
-    EVP_MD_CTX_free(m->sha);
-}
-
-static int sums_failed(bool ok, struct err *e)
-{
-    return ok ? 0 : err_set(e, ERR_GENERIC, EIO, "cannot sign a request to S3: OpenSSL has no MD5 or SHA-256");
-}
-
-int s3_sums(const struct s3_store *s, const void *data, size_t len, struct s3_sums *ret, struct err *e)
-{
-    struct sums m;
-    const bool ok = sums_begin(&m, !s->tls) && sums_add(&m, data, len) && sums_end(&m);
-    sums_free(&m);
-    *ret = m.text;
-    return sums_failed(ok, e);
 }
 
 /* ---- files ---- */
@@ -84,12 +29,13 @@ struct spooled {
 
 struct s3_spool {
     char *dir;
-    pthread_mutex_t lock; /* of free and n_free */
-    unsigned n_free, keep;
+    pthread_mutex_t lock; /* of free, n_free and putting */
+    pthread_cond_t put;
+    unsigned n_free, keep, putting, puts;
     struct spooled free[];
 };
 
-struct s3_spool *s3_spool_new(const char *dir, unsigned keep, struct err *e)
+struct s3_spool *s3_spool_new(const char *dir, unsigned keep, unsigned puts, struct err *e)
 {
     struct s3_spool *p = calloc(1, sizeof *p + keep * sizeof *p->free);
     if (p)
@@ -100,7 +46,9 @@ struct s3_spool *s3_spool_new(const char *dir, unsigned keep, struct err *e)
         return NULL;
     }
     p->keep = keep;
+    p->puts = puts;
     pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->put, NULL);
     return p;
 }
 
@@ -110,6 +58,7 @@ void s3_spool_free(struct s3_spool *p)
         return;
     while (p->n_free > 0)
         close(p->free[--p->n_free].fd);
+    pthread_cond_destroy(&p->put);
     pthread_mutex_destroy(&p->lock);
     free(p->dir);
     free(p);
@@ -119,7 +68,7 @@ static int spool_failed(const struct s3_store *s, const char *verb, int sys, str
 {
     err_set(e, ERR_GENERIC, sys, "cannot %s a temporary file in %s, where packs wait for their upload", verb,
             s->spool->dir);
-    return sys == ENOSPC || sys == EDQUOT ? err_hint(e, "free space there: the packs of a backup need up to 200 MB")
+    return sys == ENOSPC || sys == EDQUOT ? err_hint(e, "free space there: the packs of a backup need up to 250 MB")
            : e                            ? -e->sys
                                           : -EIO;
 }
@@ -203,42 +152,17 @@ int s3_put(struct blobs *b, const char *name, const void *data, size_t len, stru
 {
     struct s3_store *s = store_of(b);
     struct s3_sums m;
-    const int rc = s3_sums(s, data, len, &m, e);
+    const int rc = s3_summer_memory(s->summer, data, len, &m, e);
     return rc < 0 ? rc : put_body(s, name, &m, len ? data : "", -1, len, e);
 }
 
 /* ---- packs ---- */
 
-/* The sums of the file up to `length`; m is of its beginning up to `at`. */
-static int sums_of_file(const struct s3_store *s, struct sums *m, int fd, uint64_t at, uint64_t length, struct err *e)
-{
-    CLEANUP_FREE uint8_t *buffer = at < length ? malloc(HASH_BUFFER) : NULL;
-    if (!buffer && at < length)
-        return err_nomem(e);
-    bool ok = true;
-    int rc = 0;
-    while (ok && rc == 0 && at < length) {
-        const size_t want = length - at < HASH_BUFFER ? (size_t)(length - at) : HASH_BUFFER;
-        const ssize_t n = pread(fd, buffer, want, (off_t)at);
-        if (n <= 0)
-            rc = spool_failed(s, "read", n < 0 ? errno : EIO, e);
-        else
-            ok = sums_add(m, buffer, (size_t)n);
-        at += n > 0 ? (uint64_t)n : 0;
-    }
-    ok = ok && sums_end(m);
-    return rc < 0 ? rc : sums_failed(ok, e);
-}
-
-/* What is written in the order of its offsets is summed as it is written; the rest is read again for that. */
 struct s3_writer {
     struct blob_writer base;
     struct spooled file;
-    pthread_mutex_t lock; /* of the next four */
+    pthread_mutex_t lock; /* of the next */
     uint64_t end;         /* of what was written: behind it the file has what it had before */
-    struct sums sums;
-    uint64_t summed; /* so many bytes from the beginning */
-    bool rewritten;  /* among these: the sums are of nothing */
     char name[BLOB_NAME_MAX + 1];
 };
 
@@ -252,14 +176,8 @@ int s3_writer_new(struct blob_writer **ret, struct blobs *b, const char *name, s
     struct s3_writer *w = calloc(1, sizeof *w);
     if (!w)
         return err_nomem(e);
-    if (!sums_begin(&w->sums, !store_of(b)->tls)) {
-        sums_free(&w->sums);
-        free(w);
-        return sums_failed(false, e);
-    }
     const int rc = spool_take(store_of(b), &w->file, e);
     if (rc < 0) {
-        sums_free(&w->sums);
         free(w);
         return rc;
     }
@@ -268,20 +186,6 @@ int s3_writer_new(struct blob_writer **ret, struct blobs *b, const char *name, s
     snprintf(w->name, sizeof w->name, "%s", name);
     *ret = &w->base;
     return 0;
-}
-
-static int writer_sum(struct s3_writer *w, uint64_t offset, const void *data, size_t len, struct err *e)
-{
-    bool ok = true;
-    pthread_mutex_lock(&w->lock);
-    if (offset < w->summed) {
-        w->rewritten = true;
-    } else if (offset == w->summed) {
-        ok = sums_add(&w->sums, data, len);
-        w->summed += len;
-    }
-    pthread_mutex_unlock(&w->lock);
-    return sums_failed(ok, e);
 }
 
 static int write_file(struct s3_writer *w, uint64_t offset, const void *data, size_t len, struct err *e)
@@ -319,7 +223,8 @@ int s3_writer_write(struct blob_writer *base, uint64_t offset, const void *data,
     int rc = writer_extend(w, offset, offset + len, e);
     if (rc == 0)
         rc = write_file(w, offset, data, len, e);
-    return rc == 0 && len > 0 ? writer_sum(w, offset, data, len, e) : rc;
+    s3_summer_written(store_of(base->b)->summer);
+    return rc;
 }
 
 int s3_writer_read(struct blob_writer *base, uint64_t offset, void *data, size_t len, struct err *e)
@@ -342,33 +247,43 @@ void s3_writer_abort(struct blob_writer *base)
 {
     struct s3_writer *w = writer_of(base);
     spool_give(store_of(base->b)->spool, w->file);
-    sums_free(&w->sums);
     pthread_mutex_destroy(&w->lock);
     free(w);
 }
 
-/* Of the blob, which has `length` bytes: less than was written is possible. */
-static int writer_sums(struct s3_writer *w, uint64_t length, struct err *e)
+/* More packs than are uploaded at a time may wait for their sums. */
+static void put_begin(struct s3_spool *p)
 {
-    const struct s3_store *s = store_of(w->base.b);
-    if (length > w->end)
-        return spool_failed(s, "read", EIO, e);
-    if (w->rewritten || w->summed > length) {
-        sums_free(&w->sums);
-        w->summed = 0;
-        if (!sums_begin(&w->sums, !s->tls))
-            return sums_failed(false, e);
-    }
-    return sums_of_file(s, &w->sums, w->file.fd, w->summed, length, e);
+    pthread_mutex_lock(&p->lock);
+    while (p->putting >= p->puts)
+        pthread_cond_wait(&p->put, &p->lock);
+    p->putting++;
+    pthread_mutex_unlock(&p->lock);
 }
 
+static void put_end(struct s3_spool *p)
+{
+    pthread_mutex_lock(&p->lock);
+    p->putting--;
+    pthread_cond_signal(&p->put);
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* Less than was written is possible. */
 int s3_writer_commit(struct blob_writer *base, uint64_t length, struct err *e)
 {
     struct s3_writer *w = writer_of(base);
     struct s3_store *s = store_of(base->b);
-    int rc = writer_sums(w, length, e);
-    if (rc == 0)
-        rc = put_body(s, w->name, &w->sums.text, NULL, w->file.fd, length, e);
+    struct s3_sums sums;
+    int read = length > w->end ? -EIO : 0;
+    int rc = read ? read : s3_summer_file(s->summer, w->file.fd, length, &sums, &read, e);
+    if (read)
+        rc = spool_failed(s, "read", -read, e);
+    if (rc == 0) {
+        put_begin(s->spool);
+        rc = put_body(s, w->name, &sums, NULL, w->file.fd, length, e);
+        put_end(s->spool);
+    }
     s3_writer_abort(base);
     return rc;
 }

@@ -3,23 +3,18 @@
  * s3-put.h - what is written into a bucket: whole blobs, and packs by way of a file (internal to blob-s3.c)
  *
  * A put is one PutObject with Content-MD5 (and, without TLS, the SHA-256 of the body in its signature). A pack is
- * written into a file without a name in the directory of the store, summed meanwhile where it is written in order, and
- * uploaded when it is whole. Files are used again for the next packs: a new file costs as much as a copy of its bytes.
+ * written into a file without a name in the directory of the store, and summed (s3-sums.h) and uploaded when it is
+ * whole. Files are used again for the next packs: a new file costs as much as a copy of its bytes.
  */
 #ifndef SNAPFERRY_REPO_S3_PUT_H
 #define SNAPFERRY_REPO_S3_PUT_H
 
 #include "repo/s3-call.h"
+#include "repo/s3-sums.h"
 
-/* The headers that a body needs: base64 and, without TLS, hex. */
-struct s3_sums {
-    char md5[25], sha[65];
-};
-int s3_sums(const struct s3_store *s, const void *data, size_t len, struct s3_sums *ret, struct err *e);
-
-/* Files for packs, in the directory `dir`, which exists or can be created; at most `keep` are kept for another pack.
- * Thread-safe but for new and free. */
-struct s3_spool *s3_spool_new(const char *dir, unsigned keep, struct err *e);
+/* Files for packs, in the directory `dir`, which exists or can be created; at most `keep` are kept for another pack,
+ * and `puts` uploaded at a time. Thread-safe but for new and free. */
+struct s3_spool *s3_spool_new(const char *dir, unsigned keep, unsigned puts, struct err *e);
 void s3_spool_free(struct s3_spool *p); /* no writer is left; NULL allowed */
 
 /* Operations of blob-ops.h. */

@@ -5,7 +5,7 @@
 . "$(dirname "$0")/../lib.sh"
 
 # at LEVEL COMMAND...: with all kernels at that level; those that have none there are scalar.
-names=(BUZHASH RABINKARP BLAKE2B BLAKE2S BLAKE3 AESGCM SHA256)
+names=(BUZHASH RABINKARP BLAKE2B BLAKE2S BLAKE3 AESGCM SHA256 MD5)
 has() { # LEVEL NAME: is there such a kernel, on this CPU? (Told before the repository is looked for.)
     ! env "SNAPFERRY_KERNEL_$2=$1" "$SNAPFERRY" -r "$WORK/nothing" --password-file "$WORK/password" ls latest 2>&1 |
         grep -q "SNAPFERRY_KERNEL_$2"

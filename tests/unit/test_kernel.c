@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-static const char *const names[] = {"BUZHASH", "RABINKARP", "BLAKE2B", "BLAKE2S", "BLAKE3", "AESGCM", "SHA256"};
+static const char *const names[] = {"BUZHASH", "RABINKARP", "BLAKE2B", "BLAKE2S", "BLAKE3", "AESGCM", "SHA256", "MD5"};
 
 static int clear(void **state)
 {
@@ -15,7 +15,7 @@ static int clear(void **state)
         snprintf(var, sizeof var, "SNAPFERRY_KERNEL_%s", names[i]);
         unsetenv(var);
     }
-    unsetenv("SNAPFERRY_KERNEL_MD5");
+    unsetenv("SNAPFERRY_KERNEL_MD4");
     unsetenv("SNAPFERRY_KERNEL_");
     unsetenv("SNAPFERRY_KERNEL_BLAKE");
     return 0;
@@ -92,7 +92,7 @@ static void wrong_words_and_names_are_errors(void **state)
     refused("SNAPFERRY_KERNEL_BLAKE2B", "");
     refused("SNAPFERRY_KERNEL_BLAKE2B", "AVX2");
     refused("SNAPFERRY_KERNEL_BLAKE2B", "avx2 ");
-    refused("SNAPFERRY_KERNEL_MD5", "scalar");
+    refused("SNAPFERRY_KERNEL_MD4", "scalar");
     refused("SNAPFERRY_KERNEL_", "scalar");
     refused("SNAPFERRY_KERNEL_BLAKE", "scalar"); /* the start of a name is not the name */
 }
@@ -104,7 +104,8 @@ static void levels_that_cannot_be_had_are_errors(void **state)
         char var[64];
         snprintf(var, sizeof var, "SNAPFERRY_KERNEL_%s", names[i]);
         /* Only these are built for AVX-512, whatever the CPU. */
-        bool built = !strcmp(names[i], "BUZHASH") || !strcmp(names[i], "BLAKE2B") || !strcmp(names[i], "BLAKE3");
+        bool built = !strcmp(names[i], "BUZHASH") || !strcmp(names[i], "BLAKE2B") || !strcmp(names[i], "BLAKE3") ||
+                     !strcmp(names[i], "MD5");
         if (!built || kernel_cpu_level() < KERNEL_AVX512) {
             refused(var, "avx512");
         } else {
