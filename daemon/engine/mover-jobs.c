@@ -191,6 +191,23 @@ struct job_fds {
     int device, changes, records;
 };
 
+/* Those of its policy, but rates and their times as the configuration has them by now: a reload while it was prepared,
+ * or waited, has changed them for all movers. */
+static int limits_begin(struct engine *g, const struct operation *op, struct mover_limits *ret, struct err *e)
+{
+    struct mover_limits now;
+    if (fields_copy(&mover_limits_fields, ret, &op->policy->limits) < 0)
+        return err_nomem(e);
+    int rc = 0;
+    if (limits_of(g->cfg, op, &now) == 0) {
+        ret->read_limit = now.read_limit;
+        ret->write_limit = now.write_limit;
+        rc = str_set(&ret->limit_times, now.limit_times);
+    }
+    fields_clear(&mover_limits_fields, &now);
+    return rc < 0 ? err_nomem(e) : 0;
+}
+
 static int start_builtin(struct engine *g, const struct operation *op, struct job_fds fds, bool *transient,
                          struct err *e)
 {
@@ -222,6 +239,8 @@ static int start_builtin(struct engine *g, const struct operation *op, struct jo
             e->cls = ERR_PERMISSION; /* not for good, as above */
         return -EACCES;
     }
+    struct mover_limits limits;
+    int rc = limits_begin(g, op, &limits, e);
     struct mover_spec s = {.operation = op->id,
                            .times = times_of(op),
                            .kind = op_kind_name(op->kind),
@@ -233,9 +252,11 @@ static int start_builtin(struct engine *g, const struct operation *op, struct jo
                            .password = secrets.password,
                            .credentials = secrets.credentials,
                            .copy_credentials = of_copy.credentials,
-                           .limits = &op->policy->limits,
+                           .limits = &limits,
                            .debug = op->debug};
-    int rc = movers_start(g->movers, &s, e);
+    if (rc == 0)
+        rc = movers_start(g->movers, &s, e);
+    fields_clear(&mover_limits_fields, &limits);
     crash_point("engine-mover-started");
     *transient = e->cls != ERR_USAGE;
     return rc;

@@ -155,6 +155,27 @@ read-limit = 1GiB'
 check "reload: fast" ask reload --wait --quiet
 same "the backup that runs has the new limit" "$(wait_state "$F" Completed 60)" Completed
 check "at once" test "$(doc "$O" | jq '.result.seconds | floor')" -lt 40
+# Reloaded between its native snapshot and its mover.
+cat >"$WORK/hook" <<HOOK
+#!/bin/sh
+: >$WORK/hooked
+while [ -e $WORK/hooked ]; do sleep 0.1; done
+HOOK
+chmod 755 "$WORK/hook"
+config_class vol "$WORK/vol" 'snapshots-to-retain = 1' "hook-post-snapshot = $WORK/hook"
+config_add 70-mover '[mover]
+read-limit = 256KiB'
+check "reload: slow again" ask reload --wait --quiet
+random_file "$WORK/vol/a.img" $((24 * MIB)) 13
+F=$(submit "$WORK/vol/a.img")
+until_true 60 test -e "$WORK/hooked"
+config_add 70-mover '[mover]
+read-limit = 1GiB'
+check "reload: fast, before its mover is started" ask reload --wait --quiet
+rm "$WORK/hooked"
+same "a backup whose mover is started after the reload has the new limit" "$(wait_state "$F" Completed 60)" Completed
+check "from its beginning" test "$(doc "$(op_id "$F")" | jq '.result.seconds | floor')" -lt 40
+config_class vol "$WORK/vol" 'snapshots-to-retain = 1'
 # "now": in this hour, or the next one; "later": in some hours, over midnight or not.
 now="$(date -d '-1 hour' +%H:00)-$(date -d '+2 hours' +%H:00)"
 later="$(date -d '+3 hours' +%H:00)-$(date -d '+5 hours' +%H:00)"
