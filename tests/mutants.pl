@@ -109,6 +109,11 @@ system("find base cfg io proc daemon -name '*.h' | xargs cp --parents -t $work/t
 system("cp $build/tests/unit/$_.o $work/tests") == 0 or die "$_ is not built\n" for @tests;
 $libs =~ s{\Q$build/\E(\S+\.a)}{$work/$1}g;
 $ENV{SCENARIOS} = "$work/scenarios";
+$ENV{STOP} = 1;
+# What takes longer than all other scenarios together is played when they have noticed nothing.
+mkdir "$work/long" and rename "$work/scenarios/aside.txt", "$work/long/aside.txt" or die "aside.txt: $!\n";
+my @runs = map { [$_, ''] } @tests;
+splice @runs, $#runs, 0, ['test_decide', "SCENARIOS=$work/long"] if grep { $_ eq 'test_decide' } @tests;
 my %wraps = (test_decide => '-Wl,--wrap=natives_gather'); # as the Makefile links it
 $wraps{$_} //= '' for @tests;
 for my $t (@tests) { # what fails by itself notices nothing
@@ -129,13 +134,16 @@ sub run_one {
     # Most are noticed soon: a short game of the model first, and the whole one with what lives.
     my %linked;
     for my $play ($seconds > 2 ? (2, $seconds) : $seconds) {
-        for my $t (@tests) {
+        for my $run (@runs) {
+            my ($t, $with) = @$run;
             next if $t ne 'test_model' && $play != 2 && $seconds > 2; # the same each time
             $linked{$t} //= system("cc -o $dir/$t $wraps{$t} $work/tests/$t.o $dir/changed.o $libs >>$dir/log 2>&1") == 0;
             return 'invalid' if !$linked{$t};
             my $limit = $play + 40;
             my $seed = $play == 2 ? 1 : 100001;
-            system("MODEL_SEED=$seed MODEL_SECONDS=$play timeout -k 5 $limit $dir/$t >$dir/out 2>&1") == 0 or return 'killed';
+            # CPU time, as others may use the machine; one that sleeps for ever ends, too.
+            my $limits = "ulimit -t $limit; timeout -k 5 " . 10 * $limit;
+            system("$limits env $with MODEL_SEED=$seed MODEL_SECONDS=$play $dir/$t >$dir/out 2>&1") == 0 or return 'killed';
         }
     }
     return 'lives';

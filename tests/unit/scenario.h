@@ -137,4 +137,22 @@ static void show_error(const struct err *e)
     out_line("refused: %s (%s)%s%s", e->msg, err_class_name(e->cls), e->hint[0] ? "; " : "", e->hint);
 }
 
+/* ---- the end ---- */
+
+static bool directory_remove(void)
+{
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf %s", m.dir);
+    return system(command) == 0;
+}
+
+/* STOP=1: the first scenario that fails is the last. */
+static void stop_if_asked(void)
+{
+    if (!getenv("STOP"))
+        return;
+    directory_remove();
+    exit(1);
+}
+
 #endif

@@ -9,6 +9,7 @@
  *   ACCEPT=1       writes what is decided now into the scenarios; read the difference before it is kept
  *   SCENARIO=NAME  plays only this one
  *   SCENARIOS=DIR  where they lie (default tests/decide)
+ *   STOP=1         ends at the first that fails
  *
  * tests/README.md lists the commands.
  */
@@ -948,6 +949,7 @@ static void scenario(void **state)
     if (setjmp(violation)) {
         printf("%s# %s:%u: %s\n", getenv("SCENARIO") ? out.v : "", path, cmd.line, violated_what);
         give_up();
+        stop_if_asked();
         fail_msg("%s:%u: %s", path, cmd.line, violated_what);
     }
     play_lines(kept);
@@ -960,6 +962,7 @@ static void scenario(void **state)
         fclose(f);
     } else if (strcmp(kept, out.v) != 0) {
         show_difference(path, kept, out.v);
+        stop_if_asked();
         fail_msg("%s: something else was decided; ACCEPT=1 takes it for right", path);
     }
     free(kept);
@@ -968,7 +971,7 @@ static void scenario(void **state)
 int main(void)
 {
     const char *dir = getenv("SCENARIOS"), *only = getenv("SCENARIO");
-    char pattern[1024], command[128];
+    char pattern[1024];
     struct CMUnitTest *tests;
     glob_t found;
     m.ids = (struct ids){model_stamp, model_alias};
@@ -993,6 +996,5 @@ int main(void)
     free(tests);
     globfree(&found);
     sets_new();
-    snprintf(command, sizeof command, "rm -rf %s", m.dir);
-    return system(command) || failed;
+    return !directory_remove() || failed;
 }
