@@ -189,7 +189,7 @@ deps:
 # The short tests, in less than two minutes on two CPUs: what most changes break. Of the unit tests those not that start
 # processes and wait for them, or do much.
 SLOW_UNIT := $(addprefix $(BUILD)/tests/unit/test_,backup backup_faults control format_keys golden incremental movers \
-             movers_hostile movers_unit plugin plugin_movers program_unit s3)
+             movers_hostile movers_link movers_unit plugin plugin_movers program_unit s3)
 CHECK = $(filter-out $(SLOW_UNIT),$(sort $(UNIT))) $(sort $(FUZZ_REPLAY)) \
         $(addprefix tests/cli/,format.sh golden.sh json-reads.sh law.sh unused-symbols.sh) \
         $(addprefix tests/e2e/,daemon-first.sh roundtrip.sh)
@@ -332,7 +332,7 @@ check-asan:
 	    T='$(patsubst $(BUILD)/%,$(BUILD)-asan/%,$(ASAN_TESTS))'
 
 TSAN_TESTS := pool hash s3_sums reader reader_faults target nbd nbd_target blob item indexset repo repo_deaths backup \
-              backup_faults parser step fetch_ahead records_commit records_faults records_recovery
+              backup_faults parser step fetch_ahead link records_commit records_faults records_recovery throttle
 check-tsan:
 	+@$(MAKE) --no-print-directory BUILD=$(BUILD)-tsan SAN=thread OPT=-O1 run-sanitized \
 	    T='$(TSAN_TESTS:%=$(BUILD)-tsan/tests/unit/test_%)'

@@ -354,6 +354,7 @@ static void test_cancel(void **state)
     r.no_go = false;
     /* At work, with a chunk that is stored: a checkpoint stays. */
     rig_forget(&r);
+    r.grace_s = 30; /* the most that cancel() may grant */
     start(&r, "up-1", "backup", slow_job(&r, "up-1", len), src);
     while (number_of(r.last, "fresh") < 1 && !r.ended)
         rig_until(&r, &r.progress, r.progress + 1, 20);
