@@ -2,8 +2,9 @@
 /*
  * keys.c - programs for shell tests that derive the format key of a repository once, however often they are started:
  * scrypt takes 0.1 s and 64 MiB by design, which was a sixth of all CPU time of the tests. Linked by --wrap into
- * build/tests/snapferry/, beside the same objects as the programs of build/. What was derived is in the file "keys" in
- * their directory, until there are too many; where it cannot be read or written, the key is derived as ever.
+ * build/tests/snapferry/, beside the same objects as the programs of build/, and into the programs of build/tests/tools
+ * that open a repository. What was derived is in the file build/tests/snapferry/keys (of programs that were copied
+ * elsewhere: beside them), until there are too many; where it cannot be read or written, the key is derived as ever.
  */
 #include "repo/format.h"
 
@@ -35,9 +36,13 @@ static bool keys_path(char path[4096])
     ssize_t n = readlink("/proc/self/exe", path, 4080);
     path[n > 0 ? n : 0] = '\0';
     char *slash = strrchr(path, '/');
-    if (slash)
-        strcpy(slash, "/keys");
-    return slash;
+    if (!slash)
+        return false;
+    strcpy(slash, "/keys");
+    char *tools = strstr(path, "/tests/tools/keys");
+    if (tools && strlen(path) < 4070)
+        strcpy(tools, "/tests/snapferry/keys");
+    return true;
 }
 
 static bool key_find(const char *path, struct derived *d)
