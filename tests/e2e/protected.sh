@@ -172,7 +172,7 @@ A=$(good "$V/a.img")
 same "a new backup protects again" "$(of "$V/a.img" .state)" protected
 expect "and nothing of that is left" 1 \
     -- sh -c "$(declare -f \
-        ask); SNAPFERRY=$SNAPFERRY RUN=$RUN STATE=$STATE CONF=$CONF; ask volumes | grep 'none of its'"
+        ask opener); SNAPFERRY=$SNAPFERRY RUN=$RUN STATE=$STATE CONF=$CONF; ask volumes | grep 'none of its'"
 
 # ---- a snapshot alone ----
 image "$V/only/s.img" 2 5

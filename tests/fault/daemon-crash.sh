@@ -64,7 +64,7 @@ for point in $POINTS; do
     while [ $SECONDS -lt $end ]; do
         daemon_alive || { hit=daemon; break; }
         tail -n +$((from + 1)) "$LOG" | grep -q 'killed by signal 9' && { hit=step; break; }
-        [ -n "$A" ] && terminal "$(state "$A")" && settled && break
+        [ -n "$A" ] && settled && break
         sleep 0.1
     done
     daemon_alive || hit=daemon
