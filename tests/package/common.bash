@@ -13,8 +13,8 @@ packages() {
     flock 9
     if ! why=$(fresh_packages); then
         rm -rf "$DEBS/1" "$DEBS/2"
-        SNAPFERRY_OBJECTS=$BUILD DEB_BUILD_OPTIONS="nocheck noautodbgsym parallel=2" "$root/debian/build.sh" \
-            "$DEBS/1" >"$DEBS/log" 2>&1 &&
+        SNAPFERRY_OBJECTS=$BUILD DEB_BUILD_OPTIONS="nocheck noautodbgsym parallel=2" DPKG_DEB_COMPRESSOR_TYPE=none \
+            "$root/debian/build.sh" "$DEBS/1" >"$DEBS/log" 2>&1 &&
             next_version >>"$DEBS/log" 2>&1 ||
             { echo "built because $why:"; tail -n 30 "$DEBS/log"; exec 9>&-; return 1; }
     fi

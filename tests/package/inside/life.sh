@@ -5,6 +5,7 @@
 # Runs inside a container (../common.bash): INSTALL dpkg or apt, DEBS, /srv/vm (reflinks), /srv/backups.
 . "$(dirname "$0")/../../lib.sh"
 rm -f /usr/sbin/policy-rc.d # images of containers have one that starts nothing
+rm -f /var/lib/man-db/auto-update # no index of this machine's manual pages is made each time a package comes or goes
 V1=$(echo "$DEBS"/1/snapferry_*.deb) V2=$(echo "$DEBS"/2/snapferry_*.deb)
 LIST=/var/backups/snapferry-native-snapshots.txt
 MIB=1048576
