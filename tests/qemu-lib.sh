@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # Virtual machines for tests, after lib.sh: real ones of QEMU, without anything to boot; the test writes to their
 # drives in place of a guest.
-for program in qemu-system-x86_64 qemu-img python3; do
+for program in qemu-system-x86_64 qemu-img /usr/bin/python3; do
     command -v $program >/dev/null || { echo "Bail out! there is no $program: run make deps" >&2; exit 1; }
 done
 : "${PATIENCE:=1}"
@@ -44,7 +44,7 @@ vm_end() {
 qmp() {
     local name=$1
     shift
-    python3 tests/tools/qmp.py "$WORK/$name.test" "$@"
+    /usr/bin/python3 tests/tools/qmp.py "$WORK/$name.test" "$@"
 }
 # vm_io NAME DRIVE COMMAND...: commands of qemu-io, as the guest's device does them. Fails if one does.
 vm_io() {

@@ -18,7 +18,7 @@ odd() {
     fifo) mkfifo "$2" ;;
     directory) mkdir "$2" ;;
     link) ln -s "$WORK/elsewhere" "$2" ;;
-    socket) (cd "${2%/*}" && python3 -c "$bind" "${2##*/}") ;;
+    socket) (cd "${2%/*}" && /usr/bin/python3 -c "$bind" "${2##*/}") ;;
     esac
 }
 bounded() { opener; timeout 60 "$SF" -r "$R" --password-file "$WORK/password" "$@"; }

@@ -16,7 +16,7 @@ vm_start db "$WORK/a.qcow2" "$WORK/b.raw" "$WORK/c.raw" -- -device virtio-serial
     -chardev "socket,id=ga,path=$WORK/agent,server=on,wait=off" \
     -device virtserialport,chardev=ga,name=org.qemu.guest_agent.0 || { fail "a machine starts"; finish; }
 rm "$WORK/agent"
-python3 tests/tools/guest-agent.py "$WORK/agent" "$WORK/agent.log" &
+/usr/bin/python3 tests/tools/guest-agent.py "$WORK/agent" "$WORK/agent.log" &
 at_exit "kill $!"
 for ((n = 0; n < 100 * PATIENCE; n++)); do [ -S "$WORK/agent" ] && break; sleep 0.1; done
 M=qemu://$WORK/vm/db.qmp A=$M/vda B=$M/vdb C=$M/vdc
@@ -36,7 +36,8 @@ ended() {
 apart() { echo $((($1 - $2 + 251) % 251)); }
 roots() { qmp db query-block | jq -r '.[].inserted."node-name"' | sort | xargs; }
 counter() {
-    python3 tests/tools/qemu-counter.py "$WORK/db.test" "$WORK/count" /machine/peripheral/dev{a,b}/virtio-backend &
+    /usr/bin/python3 tests/tools/qemu-counter.py "$WORK/db.test" "$WORK/count" \
+        /machine/peripheral/dev{a,b}/virtio-backend &
     counter=$!
     at_exit "kill $counter"
 }
@@ -88,7 +89,7 @@ for s in "$blocker" "${base[@]}" "${now[0]}" "${now[2]}"; do ended "$s"; call re
 same "nothing is left of it" "$(vm_ours db)$(call list)" ""
 
 # ---- a QEMU that refuses ----
-python3 tests/tools/qmp-proxy.py "$WORK/vm/refuses.qmp" "$WORK/vm/db.qmp" blockdev-reopen &
+/usr/bin/python3 tests/tools/qmp-proxy.py "$WORK/vm/refuses.qmp" "$WORK/vm/db.qmp" blockdev-reopen &
 at_exit "kill $!"
 until_true 20 test -S "$WORK/vm/refuses.qmp"
 R=qemu://$WORK/vm/refuses.qmp

@@ -165,7 +165,7 @@ vm_start guest "$WORK/c.raw" -- -device virtio-serial-pci -chardev "socket,id=ga
     -device virtserialport,chardev=ga,name=org.qemu.guest_agent.0 || fail "a machine with an agent starts"
 # The agent takes the place of the socket behind which QEMU has a port for one.
 rm "$WORK/agent"
-python3 tests/tools/guest-agent.py "$WORK/agent" "$WORK/agent.log" &
+/usr/bin/python3 tests/tools/guest-agent.py "$WORK/agent" "$WORK/agent.log" &
 at_exit "kill $!"
 for ((n = 0; n < 100 * PATIENCE; n++)); do [ -S "$WORK/agent" ] && break; sleep 0.1; done
 G=qemu://$WORK/vm/guest.qmp/vda

@@ -45,7 +45,7 @@ mended() {
 
 printf epochs | password
 mkdir "$WORK/fixtures"
-tar -xJf tests/fixtures/repos.tar.xz -C "$WORK/fixtures" epochs-history
+cp -a "$GOLDEN/epochs-history" "$WORK/fixtures/"
 BASE=$WORK/fixtures/epochs-history
 again
 WANTED=$(named)
@@ -352,7 +352,7 @@ expect "a copy is not changed" 20 'is a copy' -- sf "$WORK/copy" repo repair
 expect "a dry run of one" 0 'Nothing was changed' -- sf "$WORK/copy" repo repair --dry-run
 again
 rm -rf "$R"
-tar -xJf tests/fixtures/repos.tar.xz -C "$WORK" v1-plain && mv "$WORK/v1-plain" "$R"
+cp -a "$GOLDEN/v1-plain" "$R"
 tar -xJOf tests/fixtures/expected.tar.xz v1-plain.expected.json | jq -j .password | password
 expect "an index without epochs" 13 'without epochs' -- repair
 password <<<"test password"

@@ -7,7 +7,7 @@
 MIB=1048576
 R=$WORK/repo
 sf "$R" repo create --quiet
-sum() { sha256sum | cut -d' ' -f1; }
+sum() { openssl dgst -sha256 -r | cut -d' ' -f1; } # with the instructions of the CPU for it
 
 # Interrupted, and resumed. The image is data in three parts with holes between them.
 random_file "$WORK/random" $((700 * MIB)) 41
@@ -184,7 +184,7 @@ for g in compress-all v1-compress-all v1-compressed sections indirect-two-levels
     while IFS=$'\t' read -r id path hash; do
         [ $n -ge 8 ] && break
         rm -f "$WORK/out"
-        "$SNAPFERRY" -r "$GOLDEN/$g" --password-file "$WORK/pw" restore "$id/$path" "$WORK/out" \
+        "$SF" -r "$GOLDEN/$g" --password-file "$WORK/pw" restore "$id/$path" "$WORK/out" \
             --quiet --verify 2>"$WORK/err"
         [ "$(sum <"$WORK/out")" = "$hash" ] || bad="$bad $id/$path: $(tail -n 1 "$WORK/err")"
         n=$((n + 1))

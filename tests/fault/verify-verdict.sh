@@ -7,7 +7,6 @@
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../s3-lib.sh"
 [ -z "${THROUGH_S3:-}" ] || through_s3
-FIXTURES=$(realpath "$(dirname "$0")/../fixtures")
 R=$WORK/repo
 export KOPIA_CHECK_FOR_UPDATES=false
 stock() { # COMMAND...: with an empty cache
@@ -127,9 +126,8 @@ damage_each() {
 }
 fixture() { # NAME
     rm -rf "$R" "$CACHE"
-    tar xJf "$FIXTURES/repos.tar.xz" -C "$WORK" "$1"
-    mv "$WORK/$1" "$R"
-    tar xJOf "$FIXTURES/expected.tar.xz" "$1.expected.json" | jq -r .password >"$WORK/password"
+    cp -a "$GOLDEN/$1" "$R"
+    jq -r .password "$GOLDEN/$1.expected.json" >"$WORK/password"
 }
 
 random_file "$WORK/v" 3000000 61

@@ -27,7 +27,7 @@ unit=\$(sed -n 's/.*\///; /service/p' /proc/self/cgroup | tail -n 1)
 echo "\$1 mounted=\$mounted written=\$written \$unit \$(grep NoNewPrivs /proc/self/status | tr -d '\t')" >>$WORK/ran
 HOOK
 chmod 755 "$WORK/hook"
-config_service
+config_service 'sweep = 5s' # each asks the plugin for its volumes, in a unit of its own
 config_class img "$WORK/xfs/img" "hook-pre-snapshot = $WORK/hook" "hook-post-snapshot = $WORK/hook" \
     'snapshots-to-retain = 1'
 config_add 60-more "[storage-class \"disk\"]
