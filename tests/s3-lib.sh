@@ -73,5 +73,6 @@ through_s3() { # [tls]
     printf 'access-key = a\nsecret-key = b\n' | secret "$S3_CONF/keys"
     secret "$S3_CONF/password" <"$WORK/password"
     SNAPFERRY=$(realpath tests/tools/through-s3.sh)
+    opener
 }
 fault() { curl -s -k --noproxy '*' "$S3_ENDPOINT/$1"; } # PATH: of s3-faults.py

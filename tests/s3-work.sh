@@ -6,7 +6,7 @@ mkdir -p "$WORK/conf"
 printf '[daemon]\nnode-name = n1\n[repository "far"]\ntype = s3\nendpoint = %s\nbucket = %s\nprefix = test-%s-%s/\n' \
     "$S3_ENDPOINT" "$S3_BUCKET" "$(date +%s)" $$ >"$WORK/conf/snapferry.ini"
 printf 'credentials = %s\npassword-file = %s\n' "$WORK/keys" "$WORK/password" >>"$WORK/conf/snapferry.ini"
-far() { "$SNAPFERRY" --config-dir "$WORK/conf" -r far "$@"; }
+far() { "$SF" --config-dir "$WORK/conf" -r far "$@"; }
 bytes() { far repo status --json | result packBytes; }
 for v in a b c; do random_file "$WORK/$v" 9000000 $((RANDOM + 1)); done
 check "a repository" far repo create --quiet --splitter FIXED-128K --pack-size 10MiB
@@ -20,7 +20,7 @@ same "no byte has come back" "$(( $(bytes) >= full ))" 1
 for at in maintenance-begun maintenance-marked maintenance-dropped maintenance-pack-deleted; do
     far backup "$WORK/c" --as c@h:/v --quiet
     far snapshot delete latest --as c@h:/v --force --quiet
-    expect "killed at $at" 137 -- env SNAPFERRY_CRASH_AT=$at "$SNAPFERRY" --config-dir "$WORK/conf" -r far \
+    expect "killed at $at" 137 -- env SNAPFERRY_CRASH_AT=$at "$SF" --config-dir "$WORK/conf" -r far \
         maintenance --full --safety=none
     check "whole after that" far verify --quiet
 done

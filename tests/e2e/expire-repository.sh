@@ -41,11 +41,11 @@ same "without --explain only what goes" "$(sf "$R" snapshot expire --dry-run | g
 pinned=$(ids "$mine" | head -n 1)
 pin=$(sf "$R" snapshot pin "$pinned" keep-me --json | result id)
 same "a pin gives a new id" "$(ids "$mine" | grep -c "$pinned")$(ids "$mine" | grep -c "$pin")" 01
-expect "killed before" 137 -- env SNAPFERRY_CRASH_AT=expire-decided "$SNAPFERRY" -r "$R" --password-file \
+expect "killed before" 137 -- env SNAPFERRY_CRASH_AT=expire-decided "$SF" -r "$R" --password-file \
     "$WORK/password" snapshot expire --quiet
 same "nothing went" "$(count "$mine")" 6
 check "the repository is whole" sf "$R" verify --quiet
-expect "killed behind" 137 -- env SNAPFERRY_CRASH_AT=expire-deleted "$SNAPFERRY" -r "$R" --password-file \
+expect "killed behind" 137 -- env SNAPFERRY_CRASH_AT=expire-deleted "$SF" -r "$R" --password-file \
     "$WORK/password" snapshot expire --quiet
 same "all went, but the pinned one" "$(count "$mine")" 3
 check "the pinned one is there" test -n "$(ids "$mine" | grep "$pin")"
@@ -101,7 +101,7 @@ expect "pinned twice is once" 0 'Nothing to do' -- sf "$R" snapshot pin "$pin" k
 expect "a pinned one is not deleted" 2 'is pinned: nothing deleted' -- sf "$R" snapshot delete "$pin"
 expect "nor is the last good copy" 2 'last good copy' -- sf "$R" snapshot delete latest --as $other
 same "both are there" "$(count "$mine")$(count $other)" 31
-expect "killed at a pin" 137 -- env SNAPFERRY_CRASH_AT=pin-decided "$SNAPFERRY" -r "$R" --password-file \
+expect "killed at a pin" 137 -- env SNAPFERRY_CRASH_AT=pin-decided "$SF" -r "$R" --password-file \
     "$WORK/password" snapshot unpin "$pin" keep-me
 same "it is as it was" "$(sf "$R" snapshot show "$pin" --json | result 'snapshot.pins[0]')" keep-me
 plain=$(sf "$R" snapshot unpin "$pin" keep-me --json | result id)
@@ -126,7 +126,7 @@ expect "no repository" 11 -- sf "$R" snapshot expire
 Q=$WORK/killed
 sf "$Q" repo create --quiet
 for i in 1 2; do sf "$Q" backup "$WORK/i" --as "$mine" --quiet; done
-expect "killed between pack and index" 137 -- env SNAPFERRY_CRASH_AT=pack-renamed "$SNAPFERRY" -r "$Q" --password-file \
+expect "killed between pack and index" 137 -- env SNAPFERRY_CRASH_AT=pack-renamed "$SF" -r "$Q" --password-file \
     "$WORK/password" snapshot delete latest --as "$mine" --force --quiet
 check "whole after that" sf "$Q" verify --quiet
 random_file "$WORK/j" 20000 2

@@ -34,7 +34,7 @@ expect "all index blobs of an epoch are lost" 15 'all index blobs of epoch 4 are
 mv "$WORK/n4_" "$R/x/n4_"
 same "what would be done" "$(q --full --dry-run --json | tail -n 1 |
     jq -c '.index | [.writeEpoch, .epochsCompacted > 0, .rangeCompacted, .blobsDeleted]')" '[9,true,true,0]'
-expect "killed while it compacts" 137 -- env SNAPFERRY_CRASH_AT=maintenance-compacting:3 "$SNAPFERRY" -r "$R" \
+expect "killed while it compacts" 137 -- env SNAPFERRY_CRASH_AT=maintenance-compacting:3 "$SF" -r "$R" \
     --password-file "$WORK/password" maintenance --node-name n1
 check "whole still" sf "$R" verify --quiet
 expect "a quick run compacts all settled epochs" 0 'write epoch 9, 5 epochs compacted' -- q
@@ -57,7 +57,7 @@ rm -rf "$R" "$CACHE" && cp -a "$WORK/kept" "$R"
 f=$(ls "$R"/x/n9_/* | head -n 1)
 for i in $(seq 20); do cp -p "$f" "${f%-s*}-s$(printf %016x "$i")144-c1.f"; done
 touch -d '3 days ago' "$f"
-expect "killed when the epoch has advanced" 137 -- env SNAPFERRY_CRASH_AT=maintenance-advanced "$SNAPFERRY" -r "$R" \
+expect "killed when the epoch has advanced" 137 -- env SNAPFERRY_CRASH_AT=maintenance-advanced "$SF" -r "$R" \
     --password-file "$WORK/password" maintenance --node-name n1
 same "it has" "$(blobs xe10)" 1
 expect "the next run goes on there" 0 'write epoch 10' -- q
@@ -73,7 +73,7 @@ age 25
 sf "$R" backup "$WORK/v" --as "v@h:/v" --quiet
 all=$(entries)
 before=$(blobs xn)
-expect "killed while it deletes" 137 -- env SNAPFERRY_CRASH_AT=maintenance-superseded:2 "$SNAPFERRY" -r "$R" \
+expect "killed while it deletes" 137 -- env SNAPFERRY_CRASH_AT=maintenance-superseded:2 "$SF" -r "$R" \
     --password-file "$WORK/password" maintenance --full --node-name n1
 check "whole after that" sf "$R" verify --quiet
 # A damaged compaction is not relied on.

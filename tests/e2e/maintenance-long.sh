@@ -28,7 +28,7 @@ trouble() { # what the last steps were
     [ -z "${KEEP:-}" ] || cp -a "$R" "$KEEP/repo-$SEED.$round"
 }
 
-sf() { local repo=$1; shift; ${LIMIT:-} "$SNAPFERRY" -r "$repo" --password-file "$WORK/password" "$@"; }
+sf() { local repo=$1; shift; opener; ${LIMIT:-} "$SF" -r "$repo" --password-file "$WORK/password" "$@"; }
 
 # ---- stock Kopia ----
 

@@ -26,7 +26,7 @@ cp -a "$R" "$WORK/short"
 
 # Killed: nothing of it counts, or all that is in the index does. Either way the old packs stay for an hour.
 for at in maintenance-rewriting maintenance-rewritten; do
-    expect "killed at $at" 137 -- env SNAPFERRY_CRASH_AT=$at "$SNAPFERRY" -r "$R" --password-file "$WORK/password" \
+    expect "killed at $at" 137 -- env SNAPFERRY_CRASH_AT=$at "$SF" -r "$R" --password-file "$WORK/password" \
         maintenance --full --node-name n1
     check "whole, killed at $at" sf "$R" verify --quiet
     [ $at = maintenance-rewritten ] || age 25

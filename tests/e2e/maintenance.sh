@@ -75,7 +75,7 @@ check "as it was" cmp "$WORK/a" "$WORK/out"
 # Killed anywhere, one time after the other: the next run completes it, and nothing is lost in between.
 rm -rf "$R" && cp -a "$WORK/third" "$R"
 for at in maintenance-begun maintenance-recorded:2 maintenance-dropped maintenance-pack-deleted; do
-    expect "killed at $at" 137 -- env SNAPFERRY_CRASH_AT=$at "$SNAPFERRY" -r "$R" --password-file "$WORK/password" \
+    expect "killed at $at" 137 -- env SNAPFERRY_CRASH_AT=$at "$SF" -r "$R" --password-file "$WORK/password" \
         maintenance --full --node-name n1
     case $at in *dropped | *deleted) check "whole, killed at $at" sf "$R" verify --quiet ;; esac
 done
@@ -100,7 +100,7 @@ check "marked" m --quiet
 for at in "" maintenance-marking maintenance-marked; do
     if [ "$at" ]; then
         rm -rf "$R" && cp -a "$WORK/clean" "$R"
-        expect "killed at $at" 137 -- env SNAPFERRY_CRASH_AT=$at "$SNAPFERRY" -r "$R" --password-file \
+        expect "killed at $at" 137 -- env SNAPFERRY_CRASH_AT=$at "$SF" -r "$R" --password-file \
             "$WORK/password" maintenance --full --node-name n1
     fi
     late
@@ -190,7 +190,7 @@ expect "an index blob is damaged" 15 'index' -- m
 
 # A backup was killed before its index was written, and the next one comes when its packs are too old to be used.
 rm -rf "$R" "$CACHE" && cp -a "$WORK/whole" "$R"
-expect "killed before its index" 137 -- env SNAPFERRY_CRASH_AT=pack-renamed:2 "$SNAPFERRY" -r "$R" --password-file \
+expect "killed before its index" 137 -- env SNAPFERRY_CRASH_AT=pack-renamed:2 "$SF" -r "$R" --password-file \
     "$WORK/password" backup "$WORK/c1" --as k@h:/v --quiet
 id=$(find "$R/s" -name '*.f' | grep -oE 's[0-9a-f]+\.f$')
 age 25

@@ -32,7 +32,7 @@ section unknown 'bucket = bucket' "credentials = $WORK/unknown"
 section guessed 'bucket = bucket' "credentials = $WORK/guessed"
 section missing 'bucket = none' "credentials = $WORK/keys"
 section locked 'bucket = locked' "credentials = $WORK/keys" 'prefix = nas/'
-r() { "$SNAPFERRY" --config-dir "$WORK/conf" -r "$@"; }
+r() { "$SF" --config-dir "$WORK/conf" -r "$@"; }
 expect "a key that nobody has" 20 'does not know the access-key' -- r unknown repo create
 expect "a wrong secret" 20 'does not belong to its access-key' -- r guessed repo create
 expect "no such bucket" 11 'bucket' -- r missing repo create

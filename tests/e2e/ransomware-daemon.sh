@@ -15,7 +15,7 @@ main() { # LINES...: [repository "main"], in the bucket
         "$WORK/s3-keys"
     printf '%s\n' "password-file = $WORK/password" "$@"
 }
-r() { "$SNAPFERRY" --config-dir "$CONF" -r main "$@"; }
+r() { "$SF" --config-dir "$CONF" -r main "$@"; }
 is_up() { askj status | jq -e '.repositories[0].up' >/dev/null; }
 configured() { "$SNAPFERRY" check-config --config-dir "$CONF" "$@" 2>&1; }
 server _versions/Enabled

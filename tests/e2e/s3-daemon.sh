@@ -33,7 +33,7 @@ down_because() { # REPOSITORY TEXT
     [[ $(askj status | jq -r --arg r "$1" '.repositories[] | select(.name == $r and .up == false) | .why') =~ $2 ]]
 }
 is_up() { askj status | jq -e --arg r "$1" '.repositories[] | select(.name == $r) | .up' >/dev/null; }
-r() { "$SNAPFERRY" --config-dir "$CONF" -r "$@"; }
+r() { "$SF" --config-dir "$CONF" -r "$@"; }
 
 # ---- a bucket of a real server ----
 node testnode

@@ -22,7 +22,7 @@ swift() {
     printf '[daemon]\nnode-name = n1\n[repository "far"]\ntype = s3\nendpoint = %s\nbucket = bucket\nprefix = nas/\n' \
         "$endpoint" >"$WORK/conf/snapferry.ini"
     printf 'credentials = %s\npassword-file = %s\n' "$WORK/s3-keys" "$WORK/password" >>"$WORK/conf/snapferry.ini"
-    far() { "$SNAPFERRY" --config-dir "$WORK/conf" -r far "$@"; }
+    far() { "$SF" --config-dir "$WORK/conf" -r far "$@"; }
     bytes() { far repo status --json | result packBytes; }
     check "a repository in Swift" far repo create --quiet
     for v in a b; do far backup "$WORK/$v" --as "$v@h:/v" --quiet; done

@@ -19,7 +19,7 @@ section() { # NAME PREFIX LINE...
 }
 section far x/ >"$CONF/conf.d/11-far.ini"
 section two y/ 'parallel-puts = 2' >"$CONF/conf.d/12-two.ini"
-s3() { "$SNAPFERRY" --config-dir "$CONF" -r "$@"; }
+s3() { "$SF" --config-dir "$CONF" -r "$@"; }
 random_file "$V/a.img" 160M 1
 random_file "$V/b.img" 100M 2
 for r in far two; do check "$r: a repository" s3 $r repo create --quiet; done

@@ -9,7 +9,7 @@ need_root "file systems to be filled"
 RESERVE=.snapferry-reserve
 m() { sf "$R" maintenance --full --node-name n1 "$@"; }
 at() { # POINT: killed there
-    env SNAPFERRY_CRASH_AT="$1" "$SNAPFERRY" -r "$R" --password-file "$WORK/password" maintenance --full --node-name n1
+    env SNAPFERRY_CRASH_AT="$1" "$SF" -r "$R" --password-file "$WORK/password" maintenance --full --node-name n1
 }
 killed() {
     expect "$type: killed at $1" 137 -- at "$1"
@@ -151,7 +151,7 @@ for type in xfs ext4; do
     XDG_CACHE_HOME=$FS/cache sf "$R" verify --quiet
     XDG_CACHE_HOME=$FS/cache m --quiet
     check "$type: full with its cache" fill
-    expect "$type: maintained with a full cache" 0 -- env XDG_CACHE_HOME="$FS/cache" "$SNAPFERRY" -r "$R" \
+    expect "$type: maintained with a full cache" 0 -- env XDG_CACHE_HOME="$FS/cache" "$SF" -r "$R" \
         --password-file "$WORK/password" maintenance --full --node-name n1
     judge "$type, in the end"
     drain

@@ -25,7 +25,7 @@ down_because() { # TEXT
     [[ $(askj status | jq -r '.repositories[0] | select(.up == false) | .why') =~ $1 ]]
 }
 is_up() { askj status | jq -e '.repositories[0].up' >/dev/null; }
-r() { "$SNAPFERRY" --config-dir "$CONF" -r "$@"; }
+r() { "$SF" --config-dir "$CONF" -r "$@"; }
 keys old
 mkdir -p "$WORK/xfs/far"
 config_class far "$WORK/xfs/far" 'repository = far' 'write-limit = 6MiB' 'retries = 3'

@@ -48,7 +48,9 @@ static uint64_t splitmix64(uint64_t *state)
     return z ^ (z >> 31);
 }
 
-static void make_entry(const struct job *j, uint64_t blob, uint64_t i, struct index_entry *x)
+/* before: the blob's entry before it, or NULL. */
+static void make_entry(const struct job *j, uint64_t blob, uint64_t i, const struct index_entry *before,
+                       struct index_entry *x)
 {
     uint64_t state = j->seed * 0x9e3779b97f4a7c15u ^ i;
     uint8_t hash[32];
@@ -59,8 +61,11 @@ static void make_entry(const struct job *j, uint64_t blob, uint64_t i, struct in
     memset(x->id.hash, 0, sizeof x->id.hash);
     memcpy(x->id.hash, hash, j->id_len);
     uint64_t nth = i / j->blobs;
-    snprintf(x->pack, sizeof x->pack, "p%016llx%08llx%08llx-s0000000000000000144", (unsigned long long)j->seed,
-             (unsigned long long)blob, (unsigned long long)(nth / PER_PACK));
+    if (before && nth % PER_PACK)
+        memcpy(x->pack, before->pack, sizeof x->pack);
+    else
+        snprintf(x->pack, sizeof x->pack, "p%016llx%08llx%08llx-s0000000000000000144", (unsigned long long)j->seed,
+                 (unsigned long long)blob, (unsigned long long)(nth / PER_PACK));
     x->offset = 32 + (uint32_t)(nth % PER_PACK) * 28;
     x->packed = 28;
     x->length = 0;
@@ -89,8 +94,8 @@ static int put_packs(const struct job *j, const struct index_entry *x, size_t n,
 static int make_blob(struct job *j, uint64_t blob, struct index_entry *x, struct err *e)
 {
     size_t n = 0;
-    for (uint64_t i = blob; i < j->contents; i += j->blobs)
-        make_entry(j, blob, i, &x[n++]);
+    for (uint64_t i = blob; i < j->contents; i += j->blobs, n++)
+        make_entry(j, blob, i, n ? &x[n - 1] : NULL, &x[n]);
     if (n == 0)
         return 0;
     int r = j->packs ? put_packs(j, x, n, e) : 0;
