@@ -132,9 +132,19 @@ static void fill(struct fetch_ahead *a)
     pthread_cond_broadcast(&a->wanted);
 }
 
+bool fetch_ahead_wants(const struct fetch_ahead *a)
+{
+    return !a->left; /* of the worker's thread alone */
+}
+
 void fetch_ahead_begin(struct fetch_ahead *a, const struct fetch_item *items, size_t n)
 {
     fetch_ahead_drop(a);
+    fetch_ahead_follow(a, items, n);
+}
+
+void fetch_ahead_follow(struct fetch_ahead *a, const struct fetch_item *items, size_t n)
+{
     pthread_mutex_lock(&a->lock);
     a->next = items;
     a->left = n;

@@ -27,6 +27,10 @@ void fetch_ahead_free(struct fetch_ahead *a);
 
 /* The n items are borrowed until the last of them is taken, or until fetch_ahead_drop(). */
 void fetch_ahead_begin(struct fetch_ahead *a, const struct fetch_item *items, size_t n);
+/* Whether all items are read or being read, so that a thread may be idle: time to name those that follow. They are
+ * taken after the others, and borrowed likewise. */
+bool fetch_ahead_wants(const struct fetch_ahead *a);
+void fetch_ahead_follow(struct fetch_ahead *a, const struct fetch_item *items, size_t n);
 /* The next group: returns how many items it has. *sealed: the bytes of the pack from *from on, with all of each item
  * in them, valid until the next call; NULL: longer than `most`, or the read has failed, and whoever reads the items one
  * by one gets the error. There must be items left. */

@@ -11,16 +11,17 @@
 #include <string.h>
 
 #define WINDOW 1024           /* items sorted together */
+#define WINDOW_AHEAD 4096     /* likewise, where a network is idle between two windows: 3 MB of memory for both */
 #define RUN_ITEMS 64          /* items that one worker takes at a time, at most */
 #define RUN_BYTES (16u << 20) /* and bytes */
 #define BATCH_MAX 16
-#define AHEAD_READS 4 /* of a worker: two workers fill a gigabit at 50 ms a request with contents of 4 MiB */
+#define AHEAD_READS 5 /* of a worker: one is worked off, four are under way */
 
 struct window {
-    struct fetch_item items[WINDOW];
     size_t n;     /* items in it */
     size_t taken; /* handed to workers */
     size_t ended; /* worked off */
+    struct fetch_item items[];
 };
 
 struct fetcher {
@@ -29,6 +30,7 @@ struct fetcher {
     struct fetch_sink sink;
     struct mover_cancel *cancel;
     unsigned batch_len, ahead;
+    size_t window;    /* items */
     size_t run_items; /* that one worker takes at a time, at most */
     uint64_t run_bytes;
     pthread_mutex_t odd; /* held by the worker that has an item longer than usual */
@@ -58,9 +60,11 @@ struct fetcher {
         void *state;
         struct window *window; /* current window */
         const struct fetch_item *item;
-        size_t left;           /* items of its run, from `item` on */
-        size_t in_group;       /* of them are neighbours: */
-        const uint8_t *sealed; /* their bytes from group_from of the pack on, NULL: each is read apart */
+        size_t left;                        /* items of its run, from `item` on */
+        const struct fetch_item *following; /* its next run, which is being read ahead already */
+        size_t follow;                      /* items of it; 0: none */
+        size_t in_group;                    /* of them are neighbours: */
+        const uint8_t *sealed;              /* their bytes from group_from of the pack on, NULL: each is read apart */
         uint64_t group_from;
         size_t ended; /* items worked off and not counted in the window yet */
         struct lane {
@@ -264,6 +268,39 @@ static int take_buffer(struct fetch_worker *w, const struct fetch_item *it, uint
     return rc;
 }
 
+/* Takes a run of the ready window: a few items, more while they are small. Called with the lock held. */
+static size_t take_run(struct fetcher *f, struct window **win, size_t *at)
+{
+    struct window *v = f->ready;
+    *win = v;
+    *at = v->taken;
+    size_t n = 0;
+    uint64_t bytes = 0;
+    /* An equal share of the rest, so that the workers finish a window together. */
+    size_t share = (v->n - v->taken) / (2 * f->n_workers) + 1;
+    while (v->taken + n < v->n && n < f->run_items && n < share + f->batch_len &&
+           (n == 0 || bytes < f->run_bytes || n < f->batch_len))
+        bytes += v->items[v->taken + n++].entry.packed;
+    v->taken += n;
+    return n;
+}
+
+/* All of its run is read or being read: the next one, or the network would be idle until the last of this one is worked
+ * off. It is of the same window, which stays until all of it has ended. */
+static void run_follow(struct fetch_worker *w)
+{
+    struct fetcher *f = w->f;
+    size_t at;
+    pthread_mutex_lock(&f->lock);
+    if (f->ready && f->ready->taken < f->ready->n && !f->stop && f->rc >= 0) {
+        w->follow = take_run(f, &w->window, &at);
+        w->following = w->window->items + at;
+    }
+    pthread_mutex_unlock(&f->lock);
+    if (w->follow)
+        fetch_ahead_follow(w->ahead, w->following, w->follow);
+}
+
 /* Adjacent items are read with one request. If it fails it is repeated item by item, so that the error names the
  * right one. The storage may start to read what follows. */
 static void group_begin(struct fetch_worker *w)
@@ -278,6 +315,8 @@ static void group_begin(struct fetch_worker *w)
             fetch_ahead_begin(w->ahead, w->item, w->left);
         w->run_begun = true;
         w->in_group = fetch_ahead_next(w->ahead, &w->sealed, &w->group_from);
+        if (!w->follow && fetch_ahead_wants(w->ahead))
+            run_follow(w);
         w->stats.read_s += seconds_since(&since);
         return;
     }
@@ -360,23 +399,6 @@ static void remember_error(struct fetcher *f, int rc, const struct err *e)
     f->err = *e;
 }
 
-/* Takes a run of the ready window: a few items, more while they are small. Called with the lock held. */
-static size_t take_run(struct fetcher *f, struct window **win, size_t *at)
-{
-    struct window *v = f->ready;
-    *win = v;
-    *at = v->taken;
-    size_t n = 0;
-    uint64_t bytes = 0;
-    /* An equal share of the rest, so that the workers finish a window together. */
-    size_t share = (v->n - v->taken) / (2 * f->n_workers) + 1;
-    while (v->taken + n < v->n && n < f->run_items && n < share + f->batch_len &&
-           (n == 0 || bytes < f->run_bytes || n < f->batch_len))
-        bytes += v->items[v->taken + n++].entry.packed;
-    v->taken += n;
-    return n;
-}
-
 /* Counts the items completed by the worker. Called with the lock held. */
 static void count_ended(struct fetch_worker *w)
 {
@@ -400,7 +422,13 @@ static bool run_available(struct fetch_worker *w)
     size_t at;
     pthread_mutex_lock(&f->lock);
     count_ended(w);
-    if (f->ready && f->ready->taken < f->ready->n && !f->stop && f->rc >= 0) {
+    if (f->stop || f->rc < 0) {
+        /* What follows is dropped with the rest. */
+    } else if (w->follow) {
+        w->item = w->following;
+        w->left = w->follow;
+        w->follow = 0;
+    } else if (f->ready && f->ready->taken < f->ready->n) {
         w->left = take_run(f, &w->window, &at);
         w->item = w->window->items + at;
         w->in_group = 0;
@@ -458,11 +486,11 @@ static void worker_run(struct fetch_worker *w)
         if (w->rc < 0)
             remember_error(f, w->rc, &w->err);
         w->rc = 0;
-        if (w->left && w->ahead)
+        if ((w->left || w->follow) && w->ahead)
             fetch_ahead_drop(w->ahead);
-        w->ended += w->left + w->n_other; /* only after an error is something left */
+        w->ended += w->left + w->follow + w->n_other; /* only after an error is something left */
         odd_end(w);
-        w->left = 0;
+        w->left = w->follow = 0;
         w->n_other = 0;
     }
     count_ended(w);
@@ -520,7 +548,7 @@ static void *worker_main(void *arg)
 uint64_t fetch_ahead_bytes(struct repo *r, uint64_t usual_len)
 {
     const uint64_t n = item_sealed_len(repo_sealer(r), usual_len) + usual_len / 64;
-    return n > FETCH_GROUP_BYTES ? n : FETCH_GROUP_BYTES;
+    return n > FETCH_AHEAD_BYTES ? n : FETCH_AHEAD_BYTES;
 }
 
 unsigned fetch_ahead_reads(struct repo *r, uint64_t usual_len, uint64_t spare)
@@ -542,10 +570,11 @@ int fetcher_new(struct fetcher **ret, struct repo *r, const struct fetch_plan *p
     f->cancel = cancel;
     f->batch_len = p->batch;
     f->ahead = p->ahead;
+    f->window = WINDOW;
     f->run_items = RUN_ITEMS;
     f->run_bytes = RUN_BYTES;
     if (f->ahead) { /* as much as is read ahead twice: the last ones of a run have none behind them */
-        f->run_items = WINDOW;
+        f->window = f->run_items = WINDOW_AHEAD;
         f->run_bytes = 2 * f->ahead * fetch_ahead_bytes(r, sink->usual_len);
     }
     f->n_workers = workers;
@@ -553,8 +582,8 @@ int fetcher_new(struct fetcher **ret, struct repo *r, const struct fetch_plan *p
     pthread_mutex_init(&f->odd, NULL);
     pthread_cond_init(&f->work, NULL);
     pthread_cond_init(&f->idle, NULL);
-    f->filling = calloc(1, sizeof *f->filling);
-    f->spare = calloc(1, sizeof *f->spare);
+    f->filling = calloc(1, sizeof *f->filling + f->window * sizeof f->filling->items[0]);
+    f->spare = calloc(1, sizeof *f->spare + f->window * sizeof f->spare->items[0]);
     int rc = f->filling && f->spare ? 0 : err_nomem(e);
     for (; rc >= 0 && f->started < workers; f->started++) {
         struct fetch_worker *w = &f->worker[f->started];
@@ -629,7 +658,7 @@ static int error_report(struct fetcher *f, struct err *e)
 int fetcher_add(struct fetcher *f, const struct fetch_item *it, struct err *e)
 {
     f->filling->items[f->filling->n++] = *it;
-    if (f->filling->n < WINDOW)
+    if (f->filling->n < f->window)
         return 0;
     pthread_mutex_lock(&f->lock);
     window_hand_over(f);

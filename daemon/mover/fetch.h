@@ -47,8 +47,9 @@ struct fetch_sink {
 };
 
 /* Small neighbours are read with one request of up to this, which stays in the cache; where requests wait for a
- * network, of up to fetch_ahead_bytes(). */
+ * network, of up to fetch_ahead_bytes(): with 256 KiB each and 50 ms of delay it would be 18 MiB/s. */
 #define FETCH_GROUP_BYTES (256u << 10)
+#define FETCH_AHEAD_BYTES (4u << 20) /* or a longest content */
 
 /* How many of the n items (at least one) are read with one request: neighbours in one pack. *from and *to: the bytes
  * of it, which for more than one item are at most `most` and have all of each item in them. Places come from

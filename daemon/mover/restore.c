@@ -38,6 +38,7 @@
 #define CONTENT_LEN_MAX (64u << 20) /* longer contents are refused: no client writes them */
 #define BUFFERS_FEW 3               /* of a worker, before the number of workers is reduced */
 #define WRITER_EXTRA 3              /* buffers in flight beside those that are being hashed */
+#define LANES_ENOUGH 4              /* of the hash, before reads ahead are given up for more */
 
 /* The target: a path or the address of an NBD export, or a descriptor with such a name. */
 struct place {
@@ -786,11 +787,17 @@ static int plan_memory(struct restore *r, uint64_t memory, struct fetch_plan *p,
     for (; n > 1; n--)
         if (fixed + n * (per_worker + few * (uint64_t)r->max_len) <= memory)
             break;
+    /* Reads that wait for a network come before full lanes: without them a worker waits for each one. What is compared
+     * first is read one by one. */
+    const unsigned enough = lanes < LANES_ENOUGH ? lanes + 1 : LANES_ENOUGH + 1;
+    const uint64_t each = memory > fixed ? (memory - fixed) / n : 0, least = per_worker + enough * (uint64_t)r->max_len;
+    p->ahead = target_is_compared(r) ? 0 : fetch_ahead_reads(r->repo, r->max_len, each > least ? each - least : 0);
+    const uint64_t reads = p->ahead * fetch_ahead_bytes(r->repo, r->max_len);
     /* A differential restore writes pieces of one buffer through another. */
     for (r->buffers = lanes + WRITER_EXTRA; r->buffers > (r->o->differential ? 2 : 1); r->buffers--)
-        if (fixed + n * (per_worker + r->buffers * (uint64_t)r->max_len) <= memory)
+        if (fixed + n * (per_worker + reads + r->buffers * (uint64_t)r->max_len) <= memory)
             break;
-    uint64_t need = fixed + n * (per_worker + r->buffers * (uint64_t)r->max_len);
+    uint64_t need = fixed + n * (per_worker + reads + r->buffers * (uint64_t)r->max_len);
     if (need > memory && n == 1 && r->max_len > (8u << 20)) {
         const unsigned long long mib = (need + (1u << 20) - 1) >> 20;
         err_set(e, ERR_MEMORY, 0, "restoring with splitter %s needs %llu MiB of memory, the budget is %llu MiB",
@@ -800,9 +807,6 @@ static int plan_memory(struct restore *r, uint64_t memory, struct fetch_plan *p,
     }
     p->workers = n;
     p->batch = fetch_batch(r->repo, r->buffers - 1);
-    /* What is compared first is read one by one. */
-    if (!target_is_compared(r))
-        p->ahead = fetch_ahead_reads(r->repo, r->max_len, need < memory ? (memory - need) / n : 0);
     return 0;
 }
 

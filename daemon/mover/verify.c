@@ -27,6 +27,7 @@
 #define BASE_MEMORY (24u << 20) /* of the process, its tables and sets */
 #define SHARES 1000000u         /* by their hashes, contents are in so many shares */
 #define WHY_MAX 256             /* damaged contents whose reason is kept as text */
+#define LANES_ENOUGH 4          /* of the hash, before reads ahead are given up for more */
 #define PACK_MISSING 1u
 #define PACK_SHORT 2u
 #define PACK_INDEXED 4u
@@ -863,10 +864,13 @@ static uint64_t plan_memory(const struct verify *v, uint64_t memory, struct fetc
     unsigned batch = fetch_batch(v->repo, 16);
     while (workers > 1 && fixed + workers * (reader + (batch + 1) / 2 * (uint64_t)v->max_len) > memory)
         workers--;
-    while (batch > 1 && fixed + workers * (reader + batch * (uint64_t)v->max_len) > memory)
+    /* Reads that wait for a network come before full lanes of the hash, as in a restore. */
+    const uint64_t enough = batch < LANES_ENOUGH ? batch : LANES_ENOUGH, least = reader + enough * v->max_len;
+    const uint64_t each = memory > fixed ? (memory - fixed) / workers : 0;
+    const unsigned ahead = fetch_ahead_reads(v->repo, v->max_len, each > least ? each - least : 0);
+    const uint64_t reads = ahead * fetch_ahead_bytes(v->repo, v->max_len);
+    while (batch > 1 && fixed + workers * (reader + reads + batch * (uint64_t)v->max_len) > memory)
         batch--;
-    const uint64_t need = fixed + workers * (reader + batch * (uint64_t)v->max_len);
-    const unsigned ahead = fetch_ahead_reads(v->repo, v->max_len, need < memory ? (memory - need) / workers : 0);
     *p = (struct fetch_plan){workers, batch, ahead};
     return memory - BASE_MEMORY - workers * ((1u << 20) + batch * (uint64_t)v->max_len) -
            (uint64_t)workers * ahead * fetch_ahead_bytes(v->repo, v->max_len);

@@ -129,6 +129,29 @@ static void what_cannot_be_read_has_no_bytes(void **state)
     fetch_ahead_free(a);
 }
 
+/* Runs that follow each other: what follows is read while the run before it is taken, and taken after it. */
+static void the_next_run_is_read_meanwhile(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 60; i++)
+        put(i, i / 20, (i % 20) * 15000, 11000);
+    struct fetch_ahead *a = ahead(4);
+    const uint64_t before = gets();
+    fetch_ahead_begin(a, items, 20);
+    assert_false(fetch_ahead_wants(a));
+    assert_int_equal(take(a, 0, 17), 17);
+    assert_true(fetch_ahead_wants(a)); /* three wait to be taken, the fourth buffer is with the worker */
+    fetch_ahead_follow(a, items + 20, 40);
+    assert_false(fetch_ahead_wants(a));
+    assert_int_equal(take(a, 17, 3), 3);
+    for (unsigned i = 0; i < 500 && gets() - before < 22; i++)
+        usleep(10000);
+    assert_true(gets() - before >= 22); /* of the run that follows, before any of it is taken */
+    assert_int_equal(take(a, 20, 40), 40);
+    assert_int_equal(gets() - before, 60);
+    fetch_ahead_free(a);
+}
+
 static void any_run_any_number_of_reads(void **state)
 {
     (void)state;
@@ -205,8 +228,11 @@ static void a_thread_cannot_be_started(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(neighbours_are_one_read),     cmocka_unit_test(what_cannot_be_read_has_no_bytes),
-        cmocka_unit_test(any_run_any_number_of_reads), cmocka_unit_test(ended_in_the_middle),
+        cmocka_unit_test(neighbours_are_one_read),
+        cmocka_unit_test(what_cannot_be_read_has_no_bytes),
+        cmocka_unit_test(the_next_run_is_read_meanwhile),
+        cmocka_unit_test(any_run_any_number_of_reads),
+        cmocka_unit_test(ended_in_the_middle),
         cmocka_unit_test(a_thread_cannot_be_started),
     };
     return cmocka_run_group_tests_name("fetch_ahead", tests, setup, teardown);
