@@ -15,6 +15,7 @@
 #define RUN_ITEMS 64          /* items that one worker takes at a time, at most */
 #define RUN_BYTES (16u << 20) /* and bytes */
 #define BATCH_MAX 16
+#define AHEAD_FEW 3   /* reads of a worker, before their number is reduced */
 #define AHEAD_READS 5 /* of a worker: one is worked off, four are under way */
 
 struct window {
@@ -551,10 +552,16 @@ uint64_t fetch_ahead_bytes(struct repo *r, uint64_t usual_len)
     return n > FETCH_AHEAD_BYTES ? n : FETCH_AHEAD_BYTES;
 }
 
-unsigned fetch_ahead_reads(struct repo *r, uint64_t usual_len, uint64_t spare)
+unsigned fetch_ahead_plan(struct repo *r, uint64_t usual_len, uint64_t memory, uint64_t least, unsigned *workers)
 {
-    const uint64_t n = blobs_are_files(repo_blobs(r)) ? 0 : spare / fetch_ahead_bytes(r, usual_len);
-    return n < AHEAD_READS ? (unsigned)n : AHEAD_READS;
+    const uint64_t bytes = fetch_ahead_bytes(r, usual_len);
+    if (blobs_are_files(repo_blobs(r)))
+        return 0;
+    for (;; --*workers) {
+        const uint64_t each = memory / *workers, n = each > least ? (each - least) / bytes : 0;
+        if (n >= AHEAD_FEW || *workers == 1)
+            return n < AHEAD_READS ? (unsigned)n : AHEAD_READS;
+    }
 }
 
 int fetcher_new(struct fetcher **ret, struct repo *r, const struct fetch_plan *p, const struct fetch_sink *sink,

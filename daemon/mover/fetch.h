@@ -69,14 +69,15 @@ unsigned fetch_batch(struct repo *r, unsigned buffers);
 
 /* Bytes of one read ahead where contents have usual_len bytes at most, each in memory of its own (fetcher_new()). */
 uint64_t fetch_ahead_bytes(struct repo *r, uint64_t usual_len);
-/* How many reads ahead fit into `spare` bytes for each of the workers; 0 where blobs are files, which the kernel
- * reads ahead. */
-unsigned fetch_ahead_reads(struct repo *r, uint64_t usual_len, uint64_t spare);
+/* How many reads ahead each of *workers has in `memory` bytes for all of them, where a worker needs `least` without;
+ * 0 where blobs are files, which the kernel reads ahead. Fewer workers with several reads are better than more with
+ * one: *workers may become less. */
+unsigned fetch_ahead_plan(struct repo *r, uint64_t usual_len, uint64_t memory, uint64_t least, unsigned *workers);
 
 struct fetch_plan {
     unsigned workers;
     unsigned batch; /* fetch_batch() */
-    unsigned ahead; /* of each worker, fetch_ahead_reads() */
+    unsigned ahead; /* of each worker, fetch_ahead_plan() */
 };
 int fetcher_new(struct fetcher **ret, struct repo *r, const struct fetch_plan *p, const struct fetch_sink *sink,
                 struct mover_cancel *cancel, struct err *e);

@@ -38,7 +38,6 @@
 #define CONTENT_LEN_MAX (64u << 20) /* longer contents are refused: no client writes them */
 #define BUFFERS_FEW 3               /* of a worker, before the number of workers is reduced */
 #define WRITER_EXTRA 3              /* buffers in flight beside those that are being hashed */
-#define LANES_ENOUGH 4              /* of the hash, before reads ahead are given up for more */
 
 /* The target: a path or the address of an NBD export, or a descriptor with such a name. */
 struct place {
@@ -789,9 +788,9 @@ static int plan_memory(struct restore *r, uint64_t memory, struct fetch_plan *p,
             break;
     /* Reads that wait for a network come before full lanes: without them a worker waits for each one. What is compared
      * first is read one by one. */
-    const unsigned enough = lanes < LANES_ENOUGH ? lanes + 1 : LANES_ENOUGH + 1;
-    const uint64_t each = memory > fixed ? (memory - fixed) / n : 0, least = per_worker + enough * (uint64_t)r->max_len;
-    p->ahead = target_is_compared(r) ? 0 : fetch_ahead_reads(r->repo, r->max_len, each > least ? each - least : 0);
+    p->ahead = target_is_compared(r) ? 0
+                                     : fetch_ahead_plan(r->repo, r->max_len, memory > fixed ? memory - fixed : 0,
+                                                        per_worker + few * (uint64_t)r->max_len, &n);
     const uint64_t reads = p->ahead * fetch_ahead_bytes(r->repo, r->max_len);
     /* A differential restore writes pieces of one buffer through another. */
     for (r->buffers = lanes + WRITER_EXTRA; r->buffers > (r->o->differential ? 2 : 1); r->buffers--)

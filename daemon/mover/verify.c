@@ -27,7 +27,7 @@
 #define BASE_MEMORY (24u << 20) /* of the process, its tables and sets */
 #define SHARES 1000000u         /* by their hashes, contents are in so many shares */
 #define WHY_MAX 256             /* damaged contents whose reason is kept as text */
-#define LANES_ENOUGH 4          /* of the hash, before reads ahead are given up for more */
+#define BATCH_FEW 2             /* contents hashed at a time, before reads ahead are given up for more */
 #define PACK_MISSING 1u
 #define PACK_SHORT 2u
 #define PACK_INDEXED 4u
@@ -865,9 +865,9 @@ static uint64_t plan_memory(const struct verify *v, uint64_t memory, struct fetc
     while (workers > 1 && fixed + workers * (reader + (batch + 1) / 2 * (uint64_t)v->max_len) > memory)
         workers--;
     /* Reads that wait for a network come before full lanes of the hash, as in a restore. */
-    const uint64_t enough = batch < LANES_ENOUGH ? batch : LANES_ENOUGH, least = reader + enough * v->max_len;
-    const uint64_t each = memory > fixed ? (memory - fixed) / workers : 0;
-    const unsigned ahead = fetch_ahead_reads(v->repo, v->max_len, each > least ? each - least : 0);
+    const unsigned few = batch < BATCH_FEW ? batch : BATCH_FEW;
+    const unsigned ahead = fetch_ahead_plan(v->repo, v->max_len, memory > fixed ? memory - fixed : 0,
+                                            reader + few * (uint64_t)v->max_len, &workers);
     const uint64_t reads = ahead * fetch_ahead_bytes(v->repo, v->max_len);
     while (batch > 1 && fixed + workers * (reader + reads + batch * (uint64_t)v->max_len) > memory)
         batch--;
