@@ -65,7 +65,7 @@ uint64_t throttle_reserve(struct throttle *t, uint64_t bytes)
 
 void throttle_until(struct throttle *t, uint64_t reserved)
 {
-    for (uint64_t now; reserved && !stopped(t) && (now = mono_ns()) < reserved;) {
+    for (uint64_t now; reserved && !stopped(t) && !none(t) && (now = mono_ns()) < reserved;) {
         const uint64_t ns = reserved - now < LOOK_NS ? reserved - now : LOOK_NS;
         nanosleep(&(struct timespec){.tv_nsec = (long)ns}, NULL);
     }

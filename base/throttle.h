@@ -22,7 +22,7 @@
 struct throttle {
     uint64_t rate; /* bytes per second; 0: no limit */
     /* A rate that another thread may set to replace it: 0: none does, THROTTLE_NONE: there is no limit any more. What
-     * waits already waits as long as it was to. NULL: the rate stays. */
+     * waits already waits as long as it was to, but not where there is no limit any more. NULL: the rate stays. */
     const _Atomic uint64_t *changed;
     const _Atomic bool *stop; /* once true no thread waits any more; NULL: never */
     /* Counter of what throttle_wait() let pass, also without a rate; NULL: none. Of many bytes at once it is increased

@@ -186,6 +186,31 @@ static void another_rate(void **state)
     assert_true(throttle_ahead_ns(&free_one) > UINT64_C(9) * 1000000000);
 }
 
+static _Atomic uint64_t lifted;
+static void *lifter(void *arg)
+{
+    (void)arg;
+    nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+    atomic_store(&lifted, THROTTLE_NONE);
+    return NULL;
+}
+
+/* Who waits for an hour does not when the limit is no more. */
+static void no_rate_any_more(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    struct throttle t = {.rate = THROTTLE_MIN, .changed = &lifted};
+    throttle_take(&t, 3600 * THROTTLE_MIN);
+    const uint64_t at = throttle_reserve(&t, 1);
+    assert_int_equal(pthread_create(&thread, NULL, lifter, NULL), 0);
+    const double began = now();
+    throttle_until(&t, at);
+    assert_true(atomic_load(&lifted) == THROTTLE_NONE);
+    assert_true(now() - began < 600);
+    pthread_join(thread, NULL);
+}
+
 static void pieces(void **state)
 {
     (void)state;
@@ -212,9 +237,16 @@ static void pieces(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(none),     cmocka_unit_test(one_after_another), cmocka_unit_test(many_at_once),
-        cmocka_unit_test(no_burst), cmocka_unit_test(threads_share_it),  cmocka_unit_test(stops),
-        cmocka_unit_test(pieces),   cmocka_unit_test(two_limits),        cmocka_unit_test(another_rate),
+        cmocka_unit_test(none),
+        cmocka_unit_test(one_after_another),
+        cmocka_unit_test(many_at_once),
+        cmocka_unit_test(no_burst),
+        cmocka_unit_test(threads_share_it),
+        cmocka_unit_test(stops),
+        cmocka_unit_test(pieces),
+        cmocka_unit_test(two_limits),
+        cmocka_unit_test(another_rate),
+        cmocka_unit_test(no_rate_any_more),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
