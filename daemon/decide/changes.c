@@ -167,11 +167,9 @@ bool changes_list(struct decide *d, struct operation *op)
 void changes_skip(struct decide *d, struct operation *op)
 {
     enum full_reason why;
-    struct live *l = live_get(d, op->id);
-    if (l && is_tracked(op)) {
+    if (is_tracked(op)) {
         parent_choose(d, op, &why);
         read_fully(op, why ? why : FULL_NO_PARENT, "");
-        l->changes_asked = true;
     }
 }
 
@@ -335,5 +333,6 @@ void changes_keep_parent(struct decide *d, const struct operation *op, struct na
         parents_release(d, &x);
     strs_clear(&x.old);
     n->cbt_parent = true;
-    n->full_ns = op->base[0] && x.full_ns ? x.full_ns : decide_now(d);
+    /* Unset where the row of its base is gone: the next one reads all. */
+    n->full_ns = op->base[0] ? x.full_ns : decide_now(d);
 }
