@@ -200,6 +200,61 @@ static void cmd_policy(void)
     policy_clear(&policy);
 }
 
+/* limits OPERATION: the rates that the configuration has for it by now. */
+static void cmd_limits(void)
+{
+    CLEANUP(operation_clear) struct operation op = ROW_INIT;
+    struct mover_limits l;
+    if (operation_read(&m.d, word(1), &op) < 0)
+        wrong("there is no %s", word(1));
+    const int rc = limits_of(m.d.world.cfg, &op, &l);
+    if (rc < 0)
+        out_line("as it has them");
+    else
+        out_line("read %lld, write %lld, times \"%s\"", (long long)l.read_limit, (long long)l.write_limit,
+                 l.limit_times);
+    fields_clear(&mover_limits_fields, &l);
+}
+
+/* native-policy ALIAS [job]: by which it is kept; job: also by the numbers of its job. */
+static void cmd_native_policy(void)
+{
+    const struct native_row *n = native_row_peek(m.records, word(1));
+    if (!n)
+        wrong("there is no %s", word(1));
+    CLEANUP(policy_unrefp) const struct policy *policy = native_policy(m.records, m.d.world.cfg, n, has_word("job"));
+    out_line("repository %s, snapshots-to-retain %lld%s", policy->repository, (long long)policy->snapshots_to_retain,
+             policy->job_retain ? " of its job" : "");
+}
+
+/* ---- what is kept for inspection ---- */
+
+static void cmd_release(void)
+{
+    if (!release_kept(word(1)))
+        wrong("%s is not kept for inspection", word(1));
+}
+
+/* The sweep, which cannot remove them. */
+static void sweep_kept_fails(const char *why)
+{
+    CLEANUP_JSON json_t *list = kept_released(m.records), *answers = json_array();
+    const json_t *intent;
+    size_t i;
+    json_array_foreach(list, i, intent) json_array_append_new(
+        answers, json_pack("{s:O,s:o}", "id", json_object_get(intent, "id"), "error", answer_error(why, ERR_BUSY)));
+    CLEANUP_JSON json_t *answer = json_pack("{s:O}", "intents", answers);
+    records_begin(m.records, NULL);
+    kept_removed(&m.d, answer);
+    records_commit(m.records, NULL);
+}
+
+/* sweep-kept [dies] [why="..."] */
+static void cmd_sweep_kept(void)
+{
+    option("why") ? sweep_kept_fails(option("why")) : sweep_kept(has_word("dies"));
+}
+
 static void cmd_class(void)
 {
     CLEANUP(class_desc_unrefp)

@@ -372,18 +372,6 @@ static void cmd_retry(void)
                  jstr(json_array_get(jarr(answer, "skipped"), 0), "reason"));
 }
 
-static void cmd_release(void)
-{
-    if (!release_kept(word(1)))
-        wrong("%s is not kept for inspection", word(1));
-}
-
-/* sweep-kept [dies] */
-static void cmd_sweep_kept(void)
-{
-    sweep_kept(has_word("dies"));
-}
-
 /* gone ALIAS: a native snapshot, from the storage */
 static void cmd_gone(void)
 {
@@ -819,6 +807,8 @@ static const struct {
     {"start-failed", cmd_start_failed},
     {"intents", cmd_intents},
     {"policy", cmd_policy},
+    {"limits", cmd_limits},
+    {"native-policy", cmd_native_policy},
     {"class", cmd_class},
     {"volume", cmd_volume},
     {"found", cmd_found},
