@@ -97,7 +97,8 @@ static void cmd_show(void)
     if (row_get(m.records, k, word(2), &r, NULL) < 0) {
         out_line("there is none");
     } else {
-        json_t *doc = row_doc(k, &r), *v;
+        struct row_text row = row_text(k, &r);
+        json_t *doc = row_doc(&row), *v;
         for (unsigned i = 3; i < cmd.n; i++) {
             char *text = value_text((v = json_object_get(doc, cmd.word[i])));
             out_line("%s: %s", cmd.word[i], v ? text : "none");
@@ -106,6 +107,7 @@ static void cmd_show(void)
         if (cmd.n == 3)
             out_line("%s", jstr(doc, ""));
         json_decref(doc);
+        row_text_free(&row);
     }
     row_clear(row_types[k].fields, &r);
 }

@@ -179,27 +179,58 @@ static char *value_text(const json_t *v)
 
 /* ---- rows ---- */
 
+/* A row as it was at a time: what is beside its document, and that as text, of which few are shown. */
+struct row_text {
+    json_t *beside; /* NULL: there was none, there is none */
+    char *text;
+    size_t len;
+};
 static struct changed_row {
     enum row_kind kind;
     char id[BOARD_ID_MAX];
-    json_t *was, *now; /* NULL: there was none, there is none */
+    struct row_text before, after;
+    json_t *was, *now; /* of these while they are shown */
 } changed[CHANGED_MAX];
 static unsigned n_changed;
 
-/* The document with what is beside it in the row. */
-static json_t *row_doc(enum row_kind k, const void *p)
+static void row_text_free(struct row_text *x)
+{
+    json_decref(x->beside);
+    free(x->text);
+    *x = (struct row_text){.text = NULL};
+}
+
+static struct row_text row_text(enum row_kind k, const void *p)
 {
     const struct row *row = p;
+    struct row_text ret = {.text = NULL};
     if (!p)
-        return NULL;
-    json_t *doc = json_object(), *members = fields_to_json(row_types[k].fields, p);
-    jset_str(doc, "", enum_name(row_types[k].states, row_state(k, p)));
+        return ret;
+    ret.text = fields_text(row_types[k].fields, p, &ret.len);
+    assert_non_null(ret.text);
+    ret.beside = json_object();
+    jset_str(ret.beside, "", enum_name(row_types[k].states, row_state(k, p)));
     if (row->parent[0])
-        jset_str(doc, "parent", row->parent);
+        jset_str(ret.beside, "parent", row->parent);
     if (row->volume_id[0] && k != ROW_VOLUME)
-        jset_str(doc, "volume_id", row->volume_id);
+        jset_str(ret.beside, "volume_id", row->volume_id);
     if (row->wake_ns)
-        jset_int(doc, "wake_ns", row->wake_ns);
+        jset_int(ret.beside, "wake_ns", row->wake_ns);
+    return ret;
+}
+
+static bool row_text_equal(const struct row_text *a, const struct row_text *b)
+{
+    return a->len == b->len && json_equal(a->beside, b->beside) && memcmp(a->text, b->text, a->len) == 0;
+}
+
+/* The document with what is beside it in the row. */
+static json_t *row_doc(const struct row_text *x)
+{
+    if (!x->beside)
+        return NULL;
+    json_t *doc = json_copy(x->beside), *members = json_loadb(x->text, x->len, JSON_ALLOW_NUL, NULL);
+    assert_non_null(members);
     json_object_update(doc, members);
     json_decref(members);
     return doc;
@@ -214,11 +245,11 @@ static void note_changed(enum row_kind k, const char *id, const void *was, const
     if (!x) {
         assert_true(n_changed < CHANGED_MAX);
         x = &changed[n_changed++];
-        *x = (struct changed_row){.kind = k, .was = row_doc(k, was)};
+        *x = (struct changed_row){.kind = k, .before = row_text(k, was)};
         snprintf(x->id, sizeof x->id, "%s", id);
     }
-    json_decref(x->now);
-    x->now = row_doc(k, now);
+    row_text_free(&x->after);
+    x->after = row_text(k, now);
 }
 
 /* When a state began follows from the change of state; only where it does not it is shown. */
@@ -273,8 +304,8 @@ static void show_row(const struct changed_row *x)
 static void forget_changed(void)
 {
     for (unsigned i = 0; i < n_changed; i++) {
-        json_decref(changed[i].was);
-        json_decref(changed[i].now);
+        row_text_free(&changed[i].before);
+        row_text_free(&changed[i].after);
     }
     n_changed = 0;
 }
@@ -283,8 +314,14 @@ static void show_rows(void)
 {
     for (unsigned i = 0; i < n_changed; i++) {
         struct changed_row *x = &changed[i];
-        if (!json_equal(x->was, x->now) && (x->was || x->now))
+        if ((!x->before.beside && !x->after.beside) || row_text_equal(&x->before, &x->after))
+            continue;
+        x->was = row_doc(&x->before);
+        x->now = row_doc(&x->after);
+        if (!json_equal(x->was, x->now))
             show_row(x);
+        json_decref(x->was);
+        json_decref(x->now);
     }
     forget_changed();
 }
