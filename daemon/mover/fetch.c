@@ -64,6 +64,7 @@ struct fetcher {
         size_t left;                        /* items of its run, from `item` on */
         const struct fetch_item *following; /* its next run, which is being read ahead already */
         size_t follow;                      /* items of it; 0: none */
+        bool checked, follow_checked;       /* each item of the run, or of the next one: whether it is held */
         size_t in_group;                    /* of them are neighbours: */
         const uint8_t *sealed;              /* their bytes from group_from of the pack on, NULL: each is read apart */
         uint64_t group_from;
@@ -286,6 +287,18 @@ static size_t take_run(struct fetcher *f, struct window **win, size_t *at)
     return n;
 }
 
+/* Whether the target may hold an item of a run. */
+static bool run_checked(const struct fetcher *f, const struct fetch_item *items, size_t n)
+{
+    const struct fetch_sink *s = &f->sink;
+    if (!s->held || !s->may_hold)
+        return s->held != NULL;
+    while (n > 0)
+        if (s->may_hold(s->arg, &items[--n]))
+            return true;
+    return false;
+}
+
 /* All of its run is read or being read: the next one, or the network would be idle until the last of this one is worked
  * off. It is of the same window, which stays until all of it has ended. */
 static void run_follow(struct fetch_worker *w)
@@ -298,7 +311,7 @@ static void run_follow(struct fetch_worker *w)
         w->following = w->window->items + at;
     }
     pthread_mutex_unlock(&f->lock);
-    if (w->follow)
+    if (w->follow && !(w->follow_checked = run_checked(f, w->following, w->follow)))
         fetch_ahead_follow(w->ahead, w->following, w->follow);
 }
 
@@ -371,7 +384,7 @@ static int next_item(struct fetch_worker *w, struct lane **ret, struct err *e)
         w->n_other--;
         w->stats.runs++;
         rc = read_item(w, w->other[w->n_other].item, NULL, w->other[w->n_other].buf, ret, e);
-    } else if (w->f->sink.held) {
+    } else if (w->checked) {
         rc = next_held(w, ret, e);
     } else {
         if (!w->in_group)
@@ -429,9 +442,12 @@ static bool run_available(struct fetch_worker *w)
         w->item = w->following;
         w->left = w->follow;
         w->follow = 0;
+        w->checked = w->follow_checked;
+        w->run_begun = !w->checked;
     } else if (f->ready && f->ready->taken < f->ready->n) {
         w->left = take_run(f, &w->window, &at);
         w->item = w->window->items + at;
+        w->checked = run_checked(f, w->item, w->left);
         w->in_group = 0;
         w->run_begun = false;
     }

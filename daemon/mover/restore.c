@@ -37,6 +37,7 @@
 #define COMPARE (64u << 10)         /* granularity of differential writes, bytes */
 #define CONTENT_LEN_MAX (64u << 20) /* longer contents are refused: no client writes them */
 #define BUFFERS_FEW 3               /* of a worker, before the number of workers is reduced */
+#define WORKERS_FAR 8               /* of a differential restore over a network, if there is memory for them */
 #define WRITER_EXTRA 3              /* buffers in flight beside those that are being hashed */
 
 /* The target: a path or the address of an NBD export, or a descriptor with such a name. */
@@ -154,8 +155,9 @@ static void buffer_return(struct worker *w, uint8_t *buf)
         writer_return(w->writer, buf);
 }
 
-static bool target_may_hold(const struct restore *r, const struct fetch_item *it)
+static bool target_may_hold(void *restore, const struct fetch_item *it)
 {
+    const struct restore *r = restore;
     return r->o->differential || it->pos < r->check_below;
 }
 
@@ -780,6 +782,9 @@ static int plan_memory(struct restore *r, uint64_t memory, struct fetch_plan *p,
     const unsigned scratch = repo_reads_in_pieces(r->repo) ? 1 : 2;
     const uint64_t per_worker = scratch * (uint64_t)r->max_len + (1u << 20);
     unsigned n = p->workers ? p->workers : (unsigned)sysconf(_SC_NPROCESSORS_ONLN);
+    /* These have one read each under way. */
+    if (!p->workers && r->o->differential && n < WORKERS_FAR && !blobs_are_files(repo_blobs(r->repo)))
+        n = WORKERS_FAR;
     unsigned lanes = hasher_lanes(sealer_hasher(repo_sealer(r->repo)));
     /* One worker less costs more than idle lanes. */
     unsigned few = lanes + 1 < BUFFERS_FEW ? lanes + 1 : BUFFERS_FEW;
@@ -788,9 +793,9 @@ static int plan_memory(struct restore *r, uint64_t memory, struct fetch_plan *p,
             break;
     /* Reads that wait for a network come before full lanes: without them a worker waits for each one. What is compared
      * first is read one by one. */
-    p->ahead = target_is_compared(r) ? 0
-                                     : fetch_ahead_plan(r->repo, r->max_len, memory > fixed ? memory - fixed : 0,
-                                                        per_worker + few * (uint64_t)r->max_len, &n);
+    p->ahead = r->o->differential ? 0
+                                  : fetch_ahead_plan(r->repo, r->max_len, memory > fixed ? memory - fixed : 0,
+                                                     per_worker + few * (uint64_t)r->max_len, &n);
     const uint64_t reads = p->ahead * fetch_ahead_bytes(r->repo, r->max_len);
     /* A differential restore writes pieces of one buffer through another. */
     for (r->buffers = lanes + WRITER_EXTRA; r->buffers > (r->o->differential ? 2 : 1); r->buffers--)
@@ -906,6 +911,7 @@ static int restore_to(struct repo *repo, const struct object_id *obj, uint64_t s
         .end = worker_end,
         .buffer = worker_buffer,
         .held = target_is_compared(&r) ? worker_held : NULL,
+        .may_hold = target_may_hold,
         .kept = worker_kept,
         .expect = worker_expect,
         .done = worker_done,

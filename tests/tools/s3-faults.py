@@ -13,6 +13,7 @@ GET /_fault/KIND/N[/M]  M requests are answered, then N fail that way (see Handl
 GET /_set/NAME/VALUE  skew: seconds of the clock; lag: 1: lists do not know what is put or deleted from now on;
                       full: puts are refused where they would make more bytes than that of all objects; 0: never;
                       slow: milliseconds by which the answer to a put of a pack is late; late: to a get of an index blob;
+                      far: of a pack;
                       page: keys of a page; key: the only access key that is known; readonly: 1: whoever asks may read
                       and list alone
 GET /_hide/TEXT       lists leave out the keys that contain TEXT; without TEXT: none
@@ -23,6 +24,7 @@ GET /_refuse/TEXT     locks of keys that contain TEXT cannot be extended; withou
 GET /_requests        how many requests there were, and sets the numbers to 0; /_count: leaves them
 GET /_puts            how many packs were put at once at most, since the last question
 GET /_indexes         the same of gets of index blobs
+GET /_reads           and of packs of contents
 GET /_packs           how many of them have read from packs of data
 GET /_versions/STATE  Enabled or Suspended: the bucket keeps versions from now on (without TREE), and object locks, which
                       refuse the removal of a version until they end, also to whoever wants to bypass them (COMPLIANCE)
@@ -187,7 +189,8 @@ class Tree:
 
 objects = Tree(sys.argv[2]) if len(sys.argv) > 2 else Memory()
 state = {"fault": "", "left": 0, "after": 0, "skew": 0, "lag": 0, "full": 0, "page": 1000, "key": "", "requests": 0,
-         "slow": 0, "puts": 0, "most": 0, "late": 0, "gets": 0, "most_gets": 0,
+         "slow": 0, "puts": 0, "most": 0, "late": 0, "gets": 0, "most_gets": 0, "far": 0, "reads": 0,
+         "most_reads": 0,
          "readonly": 0, "locked": ("", ""), "last": ("", ""), "hidden": "", "packs": 0, "extended": set(), "refused": ""}
 
 
@@ -304,6 +307,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 text, state["most"] = str(state["most"]), 0
             elif what == "_indexes":
                 text, state["most_gets"] = str(state["most_gets"]), 0
+            elif what == "_reads":
+                text, state["most_reads"] = str(state["most_reads"]), 0
             elif what == "_packs":
                 text = str(state["packs"])
             elif what == "_versions":
@@ -412,13 +417,17 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def on_get(self, key, _body, kind):
         index = re.search(r"/x[nsr]\d", self.path) is not None
+        pack = re.search(r"/p[0-9a-f]{3}", self.path) is not None
         with lock:
             state["gets"] += index
             state["most_gets"] = max(state["most_gets"], state["gets"])
-        if index and state["late"]:
-            time.sleep(state["late"] / 1000)
+            state["reads"] += pack
+            state["most_reads"] = max(state["most_reads"], state["reads"])
+        if index or pack:
+            time.sleep(state["late" if index else "far"] / 1000)
         with lock:
             state["gets"] -= index
+            state["reads"] -= pack
         found = objects.get(key)
         return self.answer_with(found, kind) if found else self.error(404, "NoSuchKey")
 

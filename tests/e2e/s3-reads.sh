@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# A restore and a verification from a service that is far away: several reads at a time, small contents together, also
+# where a restore that was killed goes on.
+. "$(dirname "$0")/../lib.sh"
+. "$(dirname "$0")/../s3-lib.sh"
+MIB=$((1 << 20)) SIZE=$((96 << 20))
+random_file "$WORK/image" $SIZE 5
+for r in large small; do
+    splitter=DYNAMIC-4M-BUZHASH
+    [ $r = large ] || splitter=FIXED-128K
+    check "$r: a repository" sf "$WORK/$r" repo create --splitter $splitter --quiet
+    check "$r: a backup" sf "$WORK/$r" backup "$WORK/image" --as t@h:/v --quiet
+done
+s3_service tree /usr/bin/python3 tests/tools/s3-faults.py "$WORK/tree.port" "$WORK"
+ask_service() { curl -s --noproxy '*' "http://127.0.0.1:$port/$1"; }
+mkdir "$WORK/conf"
+printf 'access-key = a\nsecret-key = a\n' | secret "$WORK/keys"
+for r in large small; do
+    printf '[repository "%s"]\ntype = s3\nendpoint = http://127.0.0.1:%s\nbucket = b\nprefix = %s/\n' $r "$port" $r
+    printf 'credentials = %s\npassword-file = %s\n' "$WORK/keys" "$WORK/password"
+done >"$WORK/conf/snapferry.ini"
+far() { "$SF" --config-dir "$WORK/conf" --cache-dir "$CACHE.far" -r "$@"; }
+ask_service _set/far/100 >/dev/null
+
+# reads WHAT MOST: there were at least four reads of packs at a time, and not more than MOST in all.
+reads() {
+    local most packs
+    most=$(ask_service _reads) packs=$(ask_service _packs)
+    check "$1: several reads at a time ($most)" test "$most" -ge 4
+    check "$1: neighbours are read together ($packs requests)" test "$packs" -le "$2"
+}
+anew() { ask_service _requests >/dev/null; ask_service _reads >/dev/null; }
+
+# Of some 25 contents, and of 768, in five packs. Eight lanes of a hash must not take the memory of the reads.
+for r in large small; do
+    anew
+    check "$r: a restore" far $r restore latest "$WORK/out" --quiet
+    reads "$r, restore" 60
+    check "$r: is what was backed up" cmp "$WORK/out" "$WORK/image"
+    rm "$WORK/out"
+    anew
+    check "$r: a verification" far $r verify --quiet
+    reads "$r, verify" 60
+done
+anew
+check "with little memory" far large restore latest "$WORK/out" --memory 128MiB --quiet
+reads "with little memory" 60
+check "is what was backed up, too" cmp "$WORK/out" "$WORK/image"
+rm "$WORK/out"
+
+# One that goes on compares what is below its position, and reads the rest as any other.
+"$SF" --config-dir "$WORK/conf" --cache-dir "$CACHE.far" -r small restore latest "$WORK/out" --write-limit 8MiB \
+    --quiet 2>/dev/null &
+pid=$!
+noted() {
+    find "$CACHE.far" -name 'restore-*' ! -name '*.tmp' -exec grep -qE ' [0-9]{8,}$' {} \; -print 2>/dev/null |
+        grep -q .
+}
+for _ in $(seq 600); do noted && break; sleep 0.1; done
+check "a slow restore has recorded a position" noted
+kill -KILL $pid
+wait $pid 2>/dev/null
+anew
+out=$(far small restore latest "$WORK/out" --json)
+from=$(result resumedFrom <<<"$out")
+check "it goes on from there: $from" test "$from" -ge 10000000 -a "$from" -lt $((80 * MIB))
+reads "it goes on" 60
+check "and is what was backed up" cmp "$WORK/out" "$WORK/image"
+finish
