@@ -270,7 +270,15 @@ static int take_buffer(struct fetch_worker *w, const struct fetch_item *it, uint
     return rc;
 }
 
-/* Takes a run of the ready window: a few items, more while they are small. Called with the lock held. */
+/* Whether the target may hold the item. */
+static bool is_checked(const struct fetcher *f, const struct fetch_item *it)
+{
+    const struct fetch_sink *s = &f->sink;
+    return s->held && (!s->may_hold || s->may_hold(s->arg, it));
+}
+
+/* Takes a run of the ready window: a few items, more while they are small; all of them are checked, or none. Called
+ * with the lock held. */
 static size_t take_run(struct fetcher *f, struct window **win, size_t *at)
 {
     struct window *v = f->ready;
@@ -281,22 +289,11 @@ static size_t take_run(struct fetcher *f, struct window **win, size_t *at)
     /* An equal share of the rest, so that the workers finish a window together. */
     size_t share = (v->n - v->taken) / (2 * f->n_workers) + 1;
     while (v->taken + n < v->n && n < f->run_items && n < share + f->batch_len &&
-           (n == 0 || bytes < f->run_bytes || n < f->batch_len))
+           (n == 0 || bytes < f->run_bytes || n < f->batch_len) &&
+           (n == 0 || is_checked(f, &v->items[v->taken + n]) == is_checked(f, &v->items[v->taken])))
         bytes += v->items[v->taken + n++].entry.packed;
     v->taken += n;
     return n;
-}
-
-/* Whether the target may hold an item of a run. */
-static bool run_checked(const struct fetcher *f, const struct fetch_item *items, size_t n)
-{
-    const struct fetch_sink *s = &f->sink;
-    if (!s->held || !s->may_hold)
-        return s->held != NULL;
-    while (n > 0)
-        if (s->may_hold(s->arg, &items[--n]))
-            return true;
-    return false;
 }
 
 /* All of its run is read or being read: the next one, or the network would be idle until the last of this one is worked
@@ -311,7 +308,7 @@ static void run_follow(struct fetch_worker *w)
         w->following = w->window->items + at;
     }
     pthread_mutex_unlock(&f->lock);
-    if (w->follow && !(w->follow_checked = run_checked(f, w->following, w->follow)))
+    if (w->follow && !(w->follow_checked = is_checked(f, w->following)))
         fetch_ahead_follow(w->ahead, w->following, w->follow);
 }
 
@@ -447,7 +444,7 @@ static bool run_available(struct fetch_worker *w)
     } else if (f->ready && f->ready->taken < f->ready->n) {
         w->left = take_run(f, &w->window, &at);
         w->item = w->window->items + at;
-        w->checked = run_checked(f, w->item, w->left);
+        w->checked = is_checked(f, w->item);
         w->in_group = 0;
         w->run_begun = false;
     }

@@ -31,8 +31,8 @@ struct fetch_sink {
     /* The target may hold the item already. 1: buf has the present len bytes, to be compared by hash; 0: fetch it.
      * NULL: all are fetched. */
     int (*held)(void *state, const struct fetch_item *it, uint8_t *buf, struct err *e);
-    /* Whether held() is to be asked, of each item of a run before it begins: where it is of none, all are fetched with
-     * their neighbours, and ahead. By any worker's thread. NULL: always. */
+    /* Whether held() is to be asked: items of which it is not are fetched with their neighbours, and ahead. By any
+     * worker's thread. NULL: always. */
     bool (*may_hold)(void *arg, const struct fetch_item *it);
     /* It was present; the buffer is returned to the sink. */
     int (*kept)(void *state, const struct fetch_item *it, uint8_t *buf, struct err *e);
