@@ -12,6 +12,7 @@
 #include "base/cleanup.h"
 #include "base/time.h"
 #include "repo/docstream.h"
+#include "repo/content-ahead.h"
 #include "repo/expanded.h"
 #include "repo/gojson.h"
 
@@ -322,19 +323,25 @@ static int list_content(const struct index_entry *entry, void *arg)
     return p->pack ? 0 : -ENOMEM;
 }
 
+static void place_entry(const struct place *p, struct index_entry *ret)
+{
+    *ret = (struct index_entry){.id = p->id,
+                                .offset = p->offset,
+                                .packed = p->packed,
+                                .length = p->length,
+                                .compression = p->compression,
+                                .format_version = p->format_version,
+                                .key_id = p->key_id};
+    snprintf(ret->pack, sizeof ret->pack, "%s", p->pack);
+}
+
 /* Where the index had it when the manifests were opened: to look each up again in all index blobs would take time with
  * the square of their number, before they are compacted. One that is there no more may be elsewhere now. */
 static int64_t place_get(const struct manifests *m, const struct place *p, uint8_t **ret, struct err *e)
 {
     struct err own = ERR_INIT;
-    struct index_entry x = {.id = p->id,
-                            .offset = p->offset,
-                            .packed = p->packed,
-                            .length = p->length,
-                            .compression = p->compression,
-                            .format_version = p->format_version,
-                            .key_id = p->key_id};
-    snprintf(x.pack, sizeof x.pack, "%s", p->pack);
+    struct index_entry x;
+    place_entry(p, &x);
     const int64_t n = content_get_entry(m->c, &x, ret, CONTENT_MAX, &own);
     return n < 0 ? content_get(m->c, &p->id, ret, CONTENT_MAX, e) : n;
 }
@@ -353,12 +360,15 @@ static int keep_entry(const struct raw_manifest *raw, void *arg, struct err *e)
     return k->fn(raw, k->arg, e);
 }
 
-static int content_read(struct manifests *m, const struct place *p, raw_fn *fn, void *arg, struct err *e,
-                        struct err *inner)
+static int content_read(struct manifests *m, size_t i, struct content_ahead *ahead, raw_fn *fn, void *arg,
+                        struct err *e, struct err *inner)
 {
+    const struct place *p = &m->contents[i];
     struct expanded *kept = repo_expanded(m->r);
     uint8_t *gz CLEANUP_FREE = NULL;
-    const int64_t n = place_get(m, p, &gz, e);
+    int64_t n = ahead ? content_ahead_get(ahead, i, &gz) : -1;
+    if (n < 0)
+        n = place_get(m, p, &gz, e);
     if (n < 0)
         return (int)n;
     struct keep k = {.fn = fn, .arg = arg};
@@ -381,16 +391,31 @@ static int content_kept(struct manifests *m, const struct expanded_content *c, r
     return rc;
 }
 
+/* For content_ahead_new(): those that are not kept. */
+static bool entry_ahead(void *manifests, size_t i, struct index_entry *ret)
+{
+    const struct manifests *m = manifests;
+    if (expanded_find(repo_expanded(m->r), &m->contents[i].id))
+        return false;
+    place_entry(&m->contents[i], ret);
+    return true;
+}
+
 /* Runs fn over the entries of every collection. */
 static int contents_each(struct manifests *m, raw_fn *fn, void *arg, struct err *e)
 {
+    size_t missing = 0;
+    struct index_entry ignored;
+    for (size_t i = 0; i < m->n_contents && missing < 2; i++)
+        missing += entry_ahead(m, i, &ignored);
+    CLEANUP(content_ahead_freep)
+    struct content_ahead *ahead = content_ahead_new(m->r, missing < 2 ? 0 : m->n_contents, entry_ahead, m);
     m->ignored = 0;
     for (size_t i = 0; i < m->n_contents; i++) {
         char text[CONTENT_ID_TEXT];
         struct err inner = ERR_INIT;
         const struct expanded_content *kept = expanded_find(repo_expanded(m->r), &m->contents[i].id);
-        const int rc =
-            kept ? content_kept(m, kept, fn, arg, &inner) : content_read(m, &m->contents[i], fn, arg, e, &inner);
+        const int rc = kept ? content_kept(m, kept, fn, arg, &inner) : content_read(m, i, ahead, fn, arg, e, &inner);
         if (rc && inner.cls != ERR_NONE)
             return err_set(e, inner.cls, inner.sys, "manifest content %s: %s",
                            content_id_text(&m->contents[i].id, text), inner.msg);

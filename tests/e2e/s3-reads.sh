@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# A restore and a verification from a service that is far away: several reads at a time, small contents together, also
-# where a restore that was killed goes on.
+# Reads from a service that is far away: several at a time, small contents together, also where a restore that was
+# killed goes on; manifests likewise.
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../s3-lib.sh"
 MIB=$((1 << 20)) SIZE=$((96 << 20))
@@ -21,6 +21,7 @@ for r in large small; do
     printf 'credentials = %s\npassword-file = %s\n' "$WORK/keys" "$WORK/password"
 done >"$WORK/conf/snapferry.ini"
 far() { "$SF" --config-dir "$WORK/conf" --cache-dir "$CACHE.far" -r "$@"; }
+
 ask_service _set/far/100 >/dev/null
 
 # reads WHAT MOST: there were at least four reads of packs at a time, and not more than MOST in all.
@@ -67,4 +68,20 @@ from=$(result resumedFrom <<<"$out")
 check "it goes on from there: $from" test "$from" -ge 10000000 -a "$from" -lt $((80 * MIB))
 reads "it goes on" 60
 check "and is what was backed up" cmp "$WORK/out" "$WORK/image"
+# Each backup leaves a manifest in a pack of its own.
+random_file "$WORK/little" 5000 6
+for i in $(seq 11); do sf "$WORK/large" backup "$WORK/little" --as "t@h:/little$i" --quiet; done
+anew
+same "twelve manifests are listed" "$(far large snapshot list --json | tail -n 1 | jq '.snapshots | length')" 12
+most=$(ask_service _reads)
+check "and were read several at a time ($most)" test "$most" -ge 4
+gone=$(find "$WORK/large" -name '*.f' -path '*/q*' | sort | sed -n 5p)
+mv "$gone" "$WORK/gone"
+sf "$WORK/large" snapshot list >/dev/null 2>"$WORK/near"; near=$?
+far large snapshot list >/dev/null 2>"$WORK/far"; rc=$?
+same "one that is missing: the exit code is that of a directory" $rc $near
+check "and not 0" test $near -ne 0
+same "and the content is named" "$(grep -o 'content [a-z0-9]*' "$WORK/far" | head -n 1)" \
+    "$(grep -o 'content [a-z0-9]*' "$WORK/near" | head -n 1)"
+mv "$WORK/gone" "$gone"
 finish

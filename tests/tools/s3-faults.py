@@ -24,7 +24,7 @@ GET /_refuse/TEXT     locks of keys that contain TEXT cannot be extended; withou
 GET /_requests        how many requests there were, and sets the numbers to 0; /_count: leaves them
 GET /_puts            how many packs were put at once at most, since the last question
 GET /_indexes         the same of gets of index blobs
-GET /_reads           and of packs of contents
+GET /_reads           and of packs
 GET /_packs           how many of them have read from packs of data
 GET /_versions/STATE  Enabled or Suspended: the bucket keeps versions from now on (without TREE), and object locks, which
                       refuse the removal of a version until they end, also to whoever wants to bypass them (COMPLIANCE)
@@ -417,7 +417,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def on_get(self, key, _body, kind):
         index = re.search(r"/x[nsr]\d", self.path) is not None
-        pack = re.search(r"/p[0-9a-f]{3}", self.path) is not None
+        pack = re.search(r"/[pq][0-9a-f]{3}", self.path) is not None
         with lock:
             state["gets"] += index
             state["most_gets"] = max(state["most_gets"], state["gets"])
