@@ -26,6 +26,7 @@
     ROT_SHIFTS(7, 25, r0, c0)                                                                                          \
     ROT_SHIFTS(7, 25, r1, c0) ROT_SHIFTS(7, 25, r2, c0) ROT_SHIFTS(7, 25, r3, c0) BLAKE_RELOAD(c0)
 #include "chunker/blake_rounds_avx2.h"
+#include "chunker/transpose_avx2.h"
 
 #define LANES 8
 
@@ -35,25 +36,5 @@ static const uint8_t shuffles[2][32] __attribute__((aligned(32))) = {
     {1, 2, 3, 0, 5, 6, 7, 4, 9, 10, 11, 8, 13, 14, 15, 12,
      1, 2, 3, 0, 5, 6, 7, 4, 9, 10, 11, 8, 13, 14, 15, 12}, /* 8 */
 };
-
-/* v[i] word j  ->  v[j] word i, for eight vectors of eight words. */
-static inline void transpose(__m256i v[LANES])
-{
-    __m256i t[LANES], u[LANES];
-    for (unsigned i = 0; i < LANES; i += 2) {
-        t[i] = _mm256_unpacklo_epi32(v[i], v[i + 1]);
-        t[i + 1] = _mm256_unpackhi_epi32(v[i], v[i + 1]);
-    }
-    for (unsigned i = 0; i < LANES; i += 4) {
-        u[i] = _mm256_unpacklo_epi64(t[i], t[i + 2]);
-        u[i + 1] = _mm256_unpackhi_epi64(t[i], t[i + 2]);
-        u[i + 2] = _mm256_unpacklo_epi64(t[i + 1], t[i + 3]);
-        u[i + 3] = _mm256_unpackhi_epi64(t[i + 1], t[i + 3]);
-    }
-    for (unsigned i = 0; i < 4; i++) {
-        v[i] = _mm256_permute2x128_si256(u[i], u[i + 4], 0x20);
-        v[i + 4] = _mm256_permute2x128_si256(u[i], u[i + 4], 0x31);
-    }
-}
 
 #endif

@@ -10,28 +10,9 @@
 #define SNAPFERRY_CHUNKER_MD5_ROUNDS_H
 
 #include "chunker/md5.h"
+#include "chunker/transpose_avx2.h"
 
 #include <immintrin.h>
-
-/* v[i] word j  ->  v[j] word i, for eight vectors of eight words. */
-static inline void md5_transpose(__m256i v[8])
-{
-    __m256i t[8], u[8];
-    for (unsigned i = 0; i < 8; i += 2) {
-        t[i] = _mm256_unpacklo_epi32(v[i], v[i + 1]);
-        t[i + 1] = _mm256_unpackhi_epi32(v[i], v[i + 1]);
-    }
-    for (unsigned i = 0; i < 8; i += 4) {
-        u[i] = _mm256_unpacklo_epi64(t[i], t[i + 2]);
-        u[i + 1] = _mm256_unpackhi_epi64(t[i], t[i + 2]);
-        u[i + 2] = _mm256_unpacklo_epi64(t[i + 1], t[i + 3]);
-        u[i + 3] = _mm256_unpackhi_epi64(t[i + 1], t[i + 3]);
-    }
-    for (unsigned i = 0; i < 4; i++) {
-        v[i] = _mm256_permute2x128_si256(u[i], u[i + 4], 0x20);
-        v[i + 4] = _mm256_permute2x128_si256(u[i], u[i + 4], 0x31);
-    }
-}
 
 #define MD5_STEP(f, a, b, c, d, k, s, t)                                                                               \
     a = _mm256_add_epi32(a, _mm256_add_epi32(m[k], _mm256_set1_epi32((int)t)));                                        \
@@ -64,8 +45,8 @@ static inline void md5_lanes_run(struct md5_lanes *l, const uint8_t *const from[
             m[8 + i] = _mm256_loadu_si256((const void *)(p[i] + 32));
             p[i] += MD5_BLOCK;
         }
-        md5_transpose(m);
-        md5_transpose(m + 8);
+        transpose(m);
+        transpose(m + 8);
         __m256i a = h[0], b = h[1], c = h[2], d = h[3];
         /* RFC 1321, section 3.4. */
         MD5_ROUND_1(0, 0xd76aa478, 1, 0xe8c7b756, 2, 0x242070db, 3, 0xc1bdceee);
