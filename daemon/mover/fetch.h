@@ -32,7 +32,7 @@ struct fetch_sink {
      * NULL: all are fetched. */
     int (*held)(void *state, const struct fetch_item *it, uint8_t *buf, struct err *e);
     /* Whether held() is to be asked: items of which it is not are fetched with their neighbours, and ahead. By any
-     * worker's thread. NULL: always. */
+     * worker's thread, with a lock of the fetcher held: it neither waits nor calls the fetcher. NULL: always. */
     bool (*may_hold)(void *arg, const struct fetch_item *it);
     /* It was present; the buffer is returned to the sink. */
     int (*kept)(void *state, const struct fetch_item *it, uint8_t *buf, struct err *e);
