@@ -5,14 +5,18 @@
 #include <stdlib.h>
 #include <sys/random.h>
 
-static void random_stamp(struct ids *ids, int64_t now_ns, char out[32])
+/* Each second begins at a random number and counts from there: what begins in the same second never has the same name,
+ * as long as it is fewer than 65536, and another node or a daemon that was started meanwhile hardly ever has it. */
+static void unique_stamp(struct ids *ids, int64_t now_ns, char out[32])
 {
     char stamp[TIME_STAMP];
-    uint16_t r = 0;
-    (void)ids;
-    if (getrandom(&r, sizeof r, 0) != sizeof r)
-        r = (uint16_t)now_ns;
-    snprintf(out, 32, "%s-%04x", time_stamp(now_ns, stamp), r);
+    const int64_t second = now_ns / NS_PER_S;
+    if (ids->second != second) {
+        ids->second = second;
+        if (getrandom(&ids->next, sizeof ids->next, 0) != sizeof ids->next)
+            ids->next = (uint16_t)now_ns;
+    }
+    snprintf(out, 32, "%s-%04x", time_stamp(now_ns, stamp), ids->next++);
 }
 
 _Static_assert(ALIAS_TEXT == ALIAS_LEN + 1, "an alias has the same length everywhere");
@@ -24,7 +28,7 @@ static void random_alias(struct ids *ids, char out[ALIAS_TEXT])
 
 void engine_ids(struct ids *ret)
 {
-    *ret = (struct ids){random_stamp, random_alias};
+    *ret = (struct ids){.stamp = unique_stamp, .alias = random_alias};
 }
 
 bool engine_is_writing(const struct engine *g)

@@ -964,7 +964,7 @@ int main(void)
     char pattern[1024];
     struct CMUnitTest *tests;
     glob_t found;
-    m.ids = (struct ids){model_stamp, model_alias};
+    m.ids = (struct ids){.stamp = model_stamp, .alias = model_alias};
     records_clock = model_clock;
     log_to(show_log, NULL);
     snprintf(m.dir, sizeof m.dir, "%s/snapferry-decide.XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");

@@ -899,7 +899,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(sequences_keep_the_invariants),
                                        cmocka_unit_test(every_cell_is_reached)};
     char command[128];
-    m.ids = (struct ids){model_stamp, model_alias};
+    m.ids = (struct ids){.stamp = model_stamp, .alias = model_alias};
     records_clock = model_clock;
     records_volatile = true;
     m.now = INT64_C(1700000000) * NS_PER_S;

@@ -582,6 +582,27 @@ static void a_sweep_finds_what_no_event_told(void **state)
     assert_true(now_ns() - x->g->sweep_ns < period);
 }
 
+/* However many operations begin in one second. */
+static void names_of_one_second_differ(void **state)
+{
+    struct fixture *x = *state;
+    static bool seen[65536];
+    struct ids *ids = &x->g->ids;
+    char first[32], stamp[32];
+    const int64_t now = now_ns();
+    ids->stamp(ids, now, first);
+    seen[strtoul(first + strlen(first) - 4, NULL, 16)] = true;
+    for (unsigned i = 1; i < 65536; i++) {
+        ids->stamp(ids, now, stamp);
+        assert_memory_equal(stamp, first, strlen(first) - 4);
+        const unsigned long n = strtoul(stamp + strlen(stamp) - 4, NULL, 16);
+        assert_false(seen[n]);
+        seen[n] = true;
+    }
+    ids->stamp(ids, now + NS_PER_S, stamp);
+    assert_string_not_equal(stamp, first);
+}
+
 int main(void)
 {
     faulty_vfs_install();
@@ -599,6 +620,7 @@ int main(void)
         T(a_step_that_cannot_be_started),
         T(progress_is_kept_in_memory),
         T(a_sweep_finds_what_no_event_told),
+        T(names_of_one_second_differ),
     };
     return cmocka_run_group_tests_name("turn", tests, NULL, NULL);
 }
