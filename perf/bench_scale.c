@@ -463,6 +463,25 @@ void movers_limit(struct movers *m, const char *operation, const struct mover_li
     (void)m, (void)operation, (void)l;
 }
 
+struct left_results *movers_left_results(const struct movers *m)
+{
+    (void)m;
+    return NULL;
+}
+void left_results_keep(struct left_results *l, const char *operation)
+{
+    (void)l, (void)operation;
+}
+unsigned left_results_remove(struct left_results *l)
+{
+    (void)l;
+    return 0;
+}
+void left_results_free(struct left_results *l)
+{
+    (void)l;
+}
+
 void movers_forget_keys(struct movers *m)
 {
     (void)m;

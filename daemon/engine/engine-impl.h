@@ -88,6 +88,7 @@ struct engine {
     struct strs removed; /* native snapshots whose rows were removed since that began */
     bool storage_wanted; /* the storage is to be looked at now, whenever it was seen last */
     int64_t strays_ns;   /* when stray movers were looked for */
+    bool results_wanted; /* result files of operations that have ended are to be looked for */
     bool strays_running;
     enum { OLD_TIMERS_GONE, OLD_TIMERS_LEFT, OLD_TIMERS_STOPPING } old_timers;
     int64_t looked_ns;          /* when the look at the storage that runs, or ran last, began */
@@ -299,6 +300,7 @@ void sweep_storage(struct engine *g);
 /* Something that was kept for inspection was released: removes its intermediate, and what is due for pruning then. */
 void sweep_released(struct engine *g);
 void sweep_movers(struct engine *g);
+void sweep_results(struct engine *g);
 void sweep_room(struct engine *g);
 
 /* ---- the clock (clock.c) ---- */

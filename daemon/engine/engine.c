@@ -121,6 +121,10 @@ static int on_kick(sd_event_source *s, void *arg)
         g->orphans_ns = 0;
         sweep_storage(g);
     }
+    if (g->results_wanted && !engine_is_writing(g) && !g->open_ns) {
+        g->results_wanted = false;
+        sweep_results(g);
+    }
     /* One part for each turn. Not while a commit is under way: its end is of the same priority, and would wait. */
     const bool writing = engine_is_writing(g), started = !writing && mover_start_part(g);
     const int64_t waits = engine_turn_waits(g);
@@ -145,7 +149,7 @@ static int on_commit(sd_event_source *s, int fd, uint32_t events, void *arg)
     (void)s, (void)fd, (void)events;
     served(g);
     engine_committed(g);
-    if (g->failed.probe || g->prune_wanted || g->starting || decide_is_due(&g->d))
+    if (g->failed.probe || g->prune_wanted || g->results_wanted || g->starting || decide_is_due(&g->d))
         engine_kick(g);
     return 0;
 }

@@ -579,9 +579,35 @@ static void movers_found(struct step_result *s, void *arg)
         end_stray(g, &l[i]);
 }
 
+static int keep_result(const struct operation *op, void *arg)
+{
+    left_results_keep(arg, op->id);
+    return 0;
+}
+
+/* Of what is unfinished in the records nothing is removed, and an end counts when it is durable: not during a turn. */
+void sweep_results(struct engine *g)
+{
+    const struct operation_filter live = {.live = true};
+    struct left_results *l = movers_left_results(g->movers);
+    struct err e = ERR_INIT;
+    if (!l)
+        return;
+    if (operation_each(g->records, &live, keep_result, l, &e) < 0) {
+        log_warning("result files of operations that have ended stay: %s", e.msg);
+        left_results_free(l);
+        return;
+    }
+    const unsigned n = left_results_remove(l);
+    if (n)
+        log_info("%u result file%s of operations that have ended %s removed", n, n == 1 ? "" : "s",
+                 n == 1 ? "was" : "were");
+}
+
 void sweep_movers(struct engine *g)
 {
     CLEANUP_JSON json_t *in = json_pack("{s:s}", "path", g->paths.runtime_dir);
+    g->results_wanted = true;
     if (g->strays_running || (g->strays_ns && now_ns() - g->strays_ns < SWEEP_STORAGE_S * NS_PER_S))
         return;
     if (step_start(g->steps, "look for stray movers", movers_list_step, in, 60, movers_found, g, NULL, NULL) == 0) {

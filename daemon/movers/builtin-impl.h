@@ -187,6 +187,8 @@ int result_forget(struct builtin_movers *m, const char *operation, struct err *e
 void result_ended(struct builtin_movers *m, const char *operation);
 /* Removes those that would be used again; `of_others`: also of an earlier process. */
 void results_spare_none(struct builtin_movers *m, bool of_others);
+/* movers_left_results() */
+struct left_results *results_left(const struct builtin_movers *m);
 /* Each second: are they needed? */
 void results_spare_tick(struct builtin_movers *m);
 int log_create(struct builtin_movers *m, const char *operation, struct err *e); /* descriptor */

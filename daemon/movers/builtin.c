@@ -583,6 +583,11 @@ int builtin_forget(struct builtin_movers *m, const char *operation, struct err *
     return 0;
 }
 
+struct left_results *builtin_left_results(const struct builtin_movers *m)
+{
+    return results_left(m);
+}
+
 int builtin_sync(const struct builtin_movers *m, struct err *e)
 {
     return results_sync(m, e);

@@ -19,6 +19,7 @@ int builtin_forget(struct builtin_movers *m, const char *operation, struct err *
 bool builtin_has(const struct builtin_movers *m, const char *operation);
 unsigned builtin_count(const struct builtin_movers *m);
 int builtin_sync(const struct builtin_movers *m, struct err *e);
+struct left_results *builtin_left_results(const struct builtin_movers *m);
 void builtin_limit(struct builtin_movers *m, const char *operation, const struct mover_limits *l);
 void builtin_forget_keys(struct builtin_movers *m);
 json_t *builtin_to_json(const struct builtin_movers *m, const char *operation);

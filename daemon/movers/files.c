@@ -190,6 +190,72 @@ int result_forget(struct builtin_movers *m, const char *operation, struct err *e
     return 0;
 }
 
+/* ---- result files without an operation ---- */
+
+#define LEFT_MAX 1000
+
+struct left_results {
+    char dir[4200];
+    unsigned n;
+    char hash[LEFT_MAX][OPERATION_HASH_TEXT]; /* "": it is to be kept */
+};
+
+static bool is_result(const char *name)
+{
+    const size_t len = strspn(name, "0123456789abcdef");
+    return len == OPERATION_HASH_TEXT - 1 && !strcmp(name + len, ".json");
+}
+
+struct left_results *results_left(const struct builtin_movers *m)
+{
+    CLEANUP_CLOSEDIR DIR *d = opendir(m->results_dir);
+    struct left_results *l = d ? calloc(1, sizeof *l) : NULL;
+    if (!l)
+        return NULL;
+    snprintf(l->dir, sizeof l->dir, "%s", m->results_dir);
+    for (const struct dirent *entry; l->n < LEFT_MAX && (entry = readdir(d));)
+        if (is_result(entry->d_name))
+            snprintf(l->hash[l->n++], sizeof l->hash[0], "%.32s", entry->d_name);
+    for (const struct mover *v = m->list; v; v = v->next)
+        left_results_keep(l, v->operation);
+    for (unsigned i = 0; i < l->n; i++)
+        if (l->hash[i][0])
+            return l;
+    left_results_free(l);
+    return NULL;
+}
+
+void left_results_keep(struct left_results *l, const char *operation)
+{
+    char hash[OPERATION_HASH_TEXT];
+    operation_hash(hash, operation);
+    for (unsigned i = 0; i < l->n; i++)
+        if (!strcmp(l->hash[i], hash))
+            l->hash[i][0] = '\0';
+}
+
+unsigned left_results_remove(struct left_results *l)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < l->n; i++) {
+        char path[4300];
+        if (!l->hash[i][0])
+            continue;
+        snprintf(path, sizeof path, "%s/%s.json", l->dir, l->hash[i]);
+        if (unlink(path) == 0)
+            n++;
+        else if (errno != ENOENT)
+            log_warning("cannot remove the result file %s: %s", path, strerror(errno));
+    }
+    left_results_free(l);
+    return n;
+}
+
+void left_results_free(struct left_results *l)
+{
+    free(l);
+}
+
 /* ---- logs ---- */
 
 int log_create(struct builtin_movers *m, const char *operation, struct err *e)

@@ -125,3 +125,8 @@ int movers_end_stray(struct movers *m, const struct mover_listed *stray, struct 
     const int rc = builtin_forget(m->builtin, stray->operation, e);
     return rc < 0 ? rc : killed;
 }
+
+struct left_results *movers_left_results(const struct movers *m)
+{
+    return builtin_left_results(m->builtin);
+}

@@ -168,4 +168,16 @@ int movers_list_step(const json_t *in, json_t **out, int *fd, struct err *e);
  * Returns how many processes were killed; -EBUSY if it is supervised. */
 int movers_end_stray(struct movers *m, const struct mover_listed *stray, struct err *e);
 
+/* ---- result files without an operation ---- */
+
+/* A daemon that is killed behind the commit of an operation's end leaves its result file. */
+struct left_results;
+/* Those of operations without a mover that is supervised, at most 1000; NULL: there is none, or no memory. */
+struct left_results *movers_left_results(const struct movers *m);
+/* This operation has not ended: its file will be read. */
+void left_results_keep(struct left_results *l, const char *operation);
+/* Removes the others, and frees `l`; returns how many there were. */
+unsigned left_results_remove(struct left_results *l);
+void left_results_free(struct left_results *l);
+
 #endif

@@ -33,10 +33,13 @@ running "$WORK/xfs/a.img"
 daemon_kill
 kill -KILL "$PID"
 sqlite3 "$STATE/records.db" "UPDATE operations SET doc = json_set(doc, '\$.adoptions', 20) WHERE id = '$O'"
+left=$(result_file ended-before) # of a daemon that was killed when it had recorded the end
+cp "$(result_file "$O")" "$left"
 starts "the daemon starts although twenty before it ended at this operation"
 same "which has failed" "$(wait_state "$A" 'Failed|PartiallyFailed' 40)" Failed
 check "with the reason" grep -q '20 daemons in a row' <<<"$(doc "$O" | jq -r .error.message)"
 check "and its file is gone" test ! -e "$(result_file "$O")"
+check "so is the file of an operation that is not there" until_true 20 test ! -e "$left"
 
 # 1 MiB of it is no failure of the daemon, whatever is in it: it is parsed beside the loop, within bounds.
 running "$WORK/xfs/a.img"

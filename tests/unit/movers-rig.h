@@ -11,6 +11,7 @@
 #include "repo/repo.h"
 #include "repo/snapshot.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <ftw.h>
 #include <signal.h>
@@ -150,6 +151,19 @@ static inline void rig_free(struct rig *r)
     sd_event_unref(r->loop);
     fields_clear(&mover_limits_fields, &r->limits);
     nftw(r->dir, rig_rm, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* How many files are in one of its directories. */
+static inline unsigned files_in(struct rig *r, const char *name)
+{
+    char path[192];
+    unsigned n = 0;
+    snprintf(path, sizeof path, "%s/%s", r->dir, name);
+    DIR *d = opendir(path);
+    for (const struct dirent *e; d && (e = readdir(d));)
+        n += e->d_name[0] != '.';
+    closedir(d);
+    return n;
 }
 
 static inline double rig_now(void)

@@ -10,18 +10,6 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 
-static unsigned files_in(struct rig *r, const char *name)
-{
-    char path[192];
-    unsigned n = 0;
-    snprintf(path, sizeof path, "%s/%s", r->dir, name);
-    DIR *d = opendir(path);
-    for (const struct dirent *e; d && (e = readdir(d));)
-        n += e->d_name[0] != '.';
-    closedir(d);
-    return n;
-}
-
 static void same_bytes(int a, int b, size_t len)
 {
     uint8_t *x = malloc(MIB), *y = malloc(MIB);
@@ -764,42 +752,6 @@ static void test_adopt_and_cancel(void **state)
     rig_free(&r);
 }
 
-static void test_stray(void **state)
-{
-    struct rig r;
-    struct err e = ERR_INIT;
-    (void)state;
-    rig_new(&r, NULL);
-    make_repo(&r);
-    const size_t len = 64 * MIB;
-    int src = make_file(&r, "image", len, 1);
-    start(&r, "up-1", "backup", slow_job(&r, "up-1", len), src);
-    rig_until(&r, &r.started, 1, 10);
-    CLEANUP(movers_listed_clear) struct movers_listed all;
-    movers_listed_init(&all);
-    const struct mover_listed *left = rig_listed(&r, "up-1", &all);
-    if (!left)
-        fail_msg("it is not listed");
-    assert_int_equal(left->processes.n, 1);
-    assert_int_equal(movers_end_stray(r.m, left, &e), -EBUSY); /* it is watched */
-    movers_free(r.m);
-    rig_movers(&r);
-    /* Another process by that number is none of them. */
-    struct mover_process *p = left->processes.v;
-    const uint64_t start_time = p->start_time;
-    p->start_time = 5;
-    assert_int_equal(movers_end_stray(r.m, left, &e), 0);
-    assert_int_equal(kill(r.id.pid, 0), 0);
-    p->start_time = start_time;
-    assert_int_equal(movers_end_stray(r.m, left, &e), 1);
-    assert_int_equal(waitpid(r.id.pid, NULL, 0), r.id.pid);
-    assert_int_equal(files_in(&r, "state/results"), 0);
-    assert_int_equal(movers_end_stray(r.m, left, &e), 0);
-    assert_null(rig_listed(&r, "up-1", &all));
-    close(src);
-    rig_free(&r);
-}
-
 /* ---- what a mover is and has ---- */
 
 static void test_process(void **state)
@@ -984,7 +936,6 @@ int main(void)
         cmocka_unit_test(test_adopt),
         cmocka_unit_test(test_adopt_too_late),
         cmocka_unit_test(test_adopt_and_cancel),
-        cmocka_unit_test(test_stray),
         cmocka_unit_test(test_process),
         cmocka_unit_test(test_user),
         cmocka_unit_test(test_stranger),
