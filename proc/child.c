@@ -63,11 +63,25 @@ static void wait_for_go(const struct child *c)
         _exit(127); /* no identity was recorded */
 }
 
+/* -1: it has none. It is done here since the name of a new file may take the file system long. */
+static int child_log(const struct child *c)
+{
+    const char *const *log = c->s->log;
+    if (!log)
+        return -1;
+    const int fd = open(log[0], O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0 || write(fd, log[1], strlen(log[1])) < 0)
+        report_failure(c, SPAWN_LOG, errno, false);
+    return fd;
+}
+
 /* Above 2 first: one of them may be 0..2 if the caller has these closed. */
 static void child_descriptors(struct child *c)
 {
     const struct spawn *s = c->s;
-    const int from[3] = {s->in >= 0 ? s->in : c->null, s->out >= 0 ? s->out : c->null, s->err >= 0 ? s->err : c->null};
+    const int log = child_log(c);
+    const int out = log >= 0 ? log : s->out, err = log >= 0 ? log : s->err;
+    const int from[3] = {s->in >= 0 ? s->in : c->null, out >= 0 ? out : c->null, err >= 0 ? err : c->null};
     int high[3], report = fcntl(c->report, F_DUPFD_CLOEXEC, ABOVE_STANDARD);
     if (report >= 0)
         c->report = report;

@@ -33,6 +33,7 @@ const char *spawn_phase_text(enum spawn_phase p)
     static const char *const text[] = {
         [SPAWN_SESSION] = "making a session of its own",
         [SPAWN_CGROUP] = "entering its cgroup",
+        [SPAWN_LOG] = "opening its log file",
         [SPAWN_DESCRIPTORS] = "setting up its descriptors",
         [SPAWN_LIMITS] = "setting its resource limits",
         [SPAWN_PRIORITY] = "setting its priority",

@@ -24,6 +24,7 @@
 enum spawn_phase {
     SPAWN_SESSION,
     SPAWN_CGROUP,
+    SPAWN_LOG,
     SPAWN_DESCRIPTORS,
     SPAWN_LIMITS,
     SPAWN_PRIORITY,
@@ -36,7 +37,7 @@ enum spawn_phase {
 const char *spawn_phase_text(enum spawn_phase p);
 
 /* A failure in the child. Without a session, its descriptors, user or program it ends (`fatal`); without limits,
- * priority, cgroup and namespaces it continues. */
+ * priority, cgroup, log file and namespaces it continues. */
 struct spawn_report {
     int phase, sys, fatal;
 };
@@ -57,7 +58,10 @@ struct spawn {
     int program;             /* of program_open(): it is executed, and argv[0] only its name; -1: argv[0] */
     const char *const *env;  /* NULL-terminated, the whole environment */
     int in, out, err;        /* standard descriptors, -1: /dev/null */
-    int cgroup;              /* its cgroup.procs (cgroup_open_procs()), -1: the caller's cgroup */
+    /* NULL, or a path, a line (with its end) and NULL: standard output and error are appended to that file, which the
+     * child makes if it is not there (mode 0600, no symbolic link), and begins with that line. */
+    const char *const *log;
+    int cgroup; /* its cgroup.procs (cgroup_open_procs()), -1: the caller's cgroup */
     const struct user *user;
     const struct spawn_limits *limits; /* with these: no core dumps */
     bool private_network, no_new_privileges;

@@ -41,7 +41,7 @@ enum use { USE_IN, USE_OUT, USE_ERR, USE_CGROUP, USE_REPORT, USE_GO, USE_GATE, U
 struct request {
     bool program;
     uint8_t uses; /* of its descriptors: a bit of each enum use, in that order */
-    uint32_t n_argv, n_env, n_writable;
+    uint32_t n_argv, n_env, n_writable, n_log;
     uint64_t len; /* of the bytes that follow */
     struct spawn_function function;
     struct spawn spawn; /* pointers only say whether there is one */
@@ -109,9 +109,9 @@ static bool request_receive(struct server *v, struct request *r, int fds[USES])
 /* The lists from the bytes: zero-terminated words one after the other. */
 static bool words_of(struct server *v, struct request *r)
 {
-    const uint32_t n_of[] = {r->n_argv, r->n_env, r->n_writable};
-    const char *const **lists[] = {&r->spawn.argv, &r->spawn.env, &r->spawn.writable};
-    const size_t n = (size_t)r->n_argv + r->n_env + r->n_writable + 3;
+    const uint32_t n_of[] = {r->n_argv, r->n_env, r->n_writable, r->n_log};
+    const char *const **lists[] = {&r->spawn.argv, &r->spawn.env, &r->spawn.writable, &r->spawn.log};
+    const size_t n = (size_t)r->n_argv + r->n_env + r->n_writable + r->n_log + 4;
     if (n > v->n_words) {
         const char **more = reallocarray((void *)v->words, n, sizeof *more);
         if (!more)
@@ -121,7 +121,7 @@ static bool words_of(struct server *v, struct request *r)
     }
     const char *p = v->bytes, *end = p + r->len;
     size_t at = 0;
-    for (size_t k = 0; k < 3; k++) {
+    for (size_t k = 0; k < sizeof lists / sizeof *lists; k++) {
         if (k < 2 || *lists[k])
             *lists[k] = v->words + at;
         for (uint32_t i = 0; i < n_of[k]; i++) {
@@ -413,6 +413,8 @@ int spawner_program(struct spawned *ret, const struct spawn *s, int report, int 
     r.len += words_size(s->env, &r.n_env);
     if (s->writable)
         r.len += words_size(s->writable, &r.n_writable);
+    if (s->log)
+        r.len += words_size(s->log, &r.n_log);
     if (s->user)
         r.user = *s->user;
     if (s->limits) {
@@ -425,7 +427,9 @@ int spawner_program(struct spawned *ret, const struct spawn *s, int report, int 
         return err_nomem(e);
     char *end = words_put(words_put(words, s->argv), s->env);
     if (s->writable)
-        words_put(end, s->writable);
+        end = words_put(end, s->writable);
+    if (s->log)
+        words_put(end, s->log);
     return ask(ret, &r, words, (int[USES]){s->in, s->out, s->err, s->cgroup, report, go, -1, s->program}, e);
 }
 

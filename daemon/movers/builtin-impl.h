@@ -73,7 +73,6 @@ struct mover {
 
     /* descriptors of JOB, and of the log */
     int job_fd, result_fd, device_fd, password_fd, key_fd, changes_fd, credentials_fd, copy_credentials_fd, listing_fd;
-    int log_fd;
     int received_fd;   /* of the message being handled, -1: none */
     bool key_wanted;   /* a key that it derives is kept */
     struct key_id key; /* for which repository and password */
@@ -191,8 +190,7 @@ void results_spare_none(struct builtin_movers *m, bool of_others);
 struct left_results *results_left(const struct builtin_movers *m);
 /* Each second: are they needed? */
 void results_spare_tick(struct builtin_movers *m);
-int log_create(struct builtin_movers *m, const char *operation, struct err *e); /* descriptor */
-void log_bound(struct mover *v);
+void log_bound(const struct mover *v);
 void logs_prune(struct builtin_movers *m);
 
 /* ---- launch.c ---- */

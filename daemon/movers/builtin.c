@@ -144,7 +144,7 @@ static struct mover *mover_new(struct builtin_movers *m, const char *operation, 
     v->owner = m;
     v->child = (struct spawned)SPAWNED_INIT;
     v->pidfd = v->job_fd = v->result_fd = v->device_fd = v->password_fd = v->key_fd = v->changes_fd =
-        v->credentials_fd = v->copy_credentials_fd = v->listing_fd = v->log_fd = v->received_fd = -1;
+        v->credentials_fd = v->copy_credentials_fd = v->listing_fd = v->received_fd = -1;
     v->status = -1;
     snprintf(v->operation, sizeof v->operation, "%s", operation);
     snprintf(v->kind, sizeof v->kind, "%s", kind ? kind : "");
@@ -161,8 +161,7 @@ static void mover_free(struct mover *v)
     sd_event_source_disable_unref(v->pid_source);
     sd_event_source_disable_unref(v->report_source);
     int *const fds[] = {&v->pidfd,  &v->job_fd,     &v->result_fd,      &v->device_fd,           &v->password_fd,
-                        &v->key_fd, &v->changes_fd, &v->credentials_fd, &v->copy_credentials_fd, &v->listing_fd,
-                        &v->log_fd};
+                        &v->key_fd, &v->changes_fd, &v->credentials_fd, &v->copy_credentials_fd, &v->listing_fd};
     for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
         closep(fds[i]);
     spawned_close(&v->child);
@@ -294,10 +293,6 @@ static int descriptors_create(struct mover *v, const struct mover_spec *s, const
     if (rc == 0) {
         v->result_fd = result_create(v->owner, v->operation, e);
         rc = v->result_fd < 0 ? v->result_fd : 0;
-    }
-    if (rc == 0) {
-        v->log_fd = log_create(v->owner, v->operation, e);
-        rc = v->log_fd < 0 ? v->log_fd : 0;
     }
     return rc;
 }

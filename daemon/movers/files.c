@@ -258,27 +258,17 @@ void left_results_free(struct left_results *l)
 
 /* ---- logs ---- */
 
-int log_create(struct builtin_movers *m, const char *operation, struct err *e)
-{
-    char path[4300], head[OPERATION_MAX + 32];
-    mover_log_path(path, sizeof path, m->state_dir, operation);
-    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0)
-        return err_set(e, ERR_GENERIC, errno, "cannot create the log file %s", path);
-    int n = snprintf(head, sizeof head, "# operation %s\n", operation);
-    if (write(fd, head, (size_t)n) < 0)
-        log_warning("cannot write to the log file %s: %s", path, strerror(errno));
-    return fd;
-}
-
 /* The process limits its log itself; this limits one that does not. */
-void log_bound(struct mover *v)
+void log_bound(const struct mover *v)
 {
-    struct stat st;
     static const char note[] = "# earlier lines were dropped: log too long\n";
-    if (v->log_fd < 0 || fstat(v->log_fd, &st) < 0 || st.st_size <= (off_t)LOG_MAX)
+    char path[4300];
+    struct stat st;
+    if (v->owner->units || mover_log_path(path, sizeof path, v->owner->state_dir, v->operation) < 0 ||
+        lstat(path, &st) < 0 || st.st_size <= (off_t)LOG_MAX)
         return;
-    if (ftruncate(v->log_fd, 0) < 0 || write(v->log_fd, note, sizeof note - 1) < 0)
+    CLEANUP_CLOSE int fd = open(path, O_WRONLY | O_APPEND | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0 || write(fd, note, sizeof note - 1) < 0)
         log_warning("cannot truncate the log of %s: %s", v->operation, strerror(errno));
 }
 

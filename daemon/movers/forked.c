@@ -102,11 +102,17 @@ int forked_start(struct mover *v, const struct mover_launch *l, struct err *e)
         limits.cpus = &cpus;
     else if (m->cpus[0])
         log_warning("mover of %s: invalid list of CPUs \"%s\"; not restricted", v->operation, m->cpus);
+    char log[4300], head[OPERATION_MAX + 32];
+    snprintf(head, sizeof head, "# operation %s\n", v->operation);
+    int rc = mover_log_path(log, sizeof log, v->owner->state_dir, v->operation);
+    if (rc < 0)
+        return err_set(e, ERR_GENERIC, -rc, "no log file for %s in %s", v->operation, v->owner->state_dir);
+    const char *const lines[] = {log, head, NULL};
     CLEANUP_CLOSE int procs = cgroup_open_procs(&v->cgroup);
     struct spawn s = SPAWN_INIT;
     s.argv = argv;
     s.env = l->env;
-    s.out = s.err = v->log_fd;
+    s.log = lines;
     s.cgroup = procs;
     s.user = &l->as;
     s.limits = &limits;
@@ -121,7 +127,7 @@ int forked_start(struct mover *v, const struct mover_launch *l, struct err *e)
         writable[n++] = l->cache_dir;
     s.writable = writable;
     s.no_new_privileges = true;
-    int rc = spawn_program(&v->child, &s, e);
+    rc = spawn_program(&v->child, &s, e);
     if (rc < 0)
         return err_wrap(e, "cannot start the mover of %s", v->operation);
     rc = mover_watch(v, v->child.pid, e);

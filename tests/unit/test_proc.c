@@ -12,6 +12,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -118,6 +119,58 @@ static void test_no_go(void **state)
     assert_int_equal(access(path, F_OK), 0);
     close(fd);
     unlink(path);
+}
+
+static void log_is(const char *path, const char *text)
+{
+    char seen[256] = "";
+    CLEANUP_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const ssize_t n = fd < 0 ? -1 : read(fd, seen, sizeof seen - 1);
+    assert_true(n >= 0);
+    assert_string_equal(seen, text);
+}
+
+/* The child makes its log file, and appends to one that is there; no file is reached by a symbolic link. */
+static void test_log(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/snapferry-proc.XXXXXX", log[64], link[64], other[64];
+    assert_non_null(mkdtemp(dir));
+    snprintf(log, sizeof log, "%s/log", dir);
+    snprintf(link, sizeof link, "%s/link", dir);
+    snprintf(other, sizeof other, "%s/other", dir);
+    assert_return_code(symlink(other, link), errno);
+    const char *const argv[] = {"/bin/sh", "-c", "echo out; echo err >&2", NULL};
+    const char *const lines[] = {log, "# first\n", NULL}, *const linked[] = {link, "# first\n", NULL};
+    struct spawn s = SPAWN_INIT;
+    struct spawned p;
+    struct spawn_report r = {.phase = -1};
+    struct err e = ERR_INIT;
+    struct stat st;
+    s.argv = argv;
+    s.env = env;
+    s.log = lines;
+    for (unsigned i = 0; i < 2; i++) {
+        assert_ok(spawn_program(&p, &s, &e), &e);
+        assert_int_equal(spawn_begun(&p, &r), 0);
+        assert_int_equal(end_of(&p), 0);
+        log_is(log, i ? "# first\nout\nerr\n# first\nout\nerr\n" : "# first\nout\nerr\n");
+    }
+    assert_return_code(stat(log, &st), errno);
+    assert_int_equal(st.st_mode & 0777, 0600);
+    /* It runs without it, and says so. */
+    s.log = linked;
+    assert_ok(spawn_program(&p, &s, &e), &e);
+    assert_int_equal(poll(&(struct pollfd){.fd = p.report, .events = POLLIN}, 1, 10000), 1);
+    assert_int_equal(spawn_report_next(&p, &r), 1);
+    assert_int_equal(r.phase, SPAWN_LOG);
+    assert_int_equal(r.sys, ELOOP);
+    assert_int_equal(r.fatal, 0);
+    assert_int_equal(end_of(&p), 0);
+    assert_int_equal(access(other, F_OK), -1);
+    unlink(link);
+    unlink(log);
+    assert_return_code(rmdir(dir), errno);
 }
 
 static void test_phases(void **state)
@@ -313,6 +366,7 @@ int main(void)
         cmocka_unit_test(test_identity),
         cmocka_unit_test(test_zombie),
         BOTH(test_no_go),
+        BOTH(test_log),
         BOTH(test_phases),
         BOTH(test_nothing_inherited),
         BOTH(test_limits),
