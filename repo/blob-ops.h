@@ -13,6 +13,9 @@
 struct blobs_ops {
     void (*free)(struct blobs *b);
     int (*read)(struct blobs *b, const char *name, uint64_t offset, void *dst, size_t len, struct err *e);
+    /* As blobs_read_upto(). NULL: not from this store. */
+    int (*read_upto)(struct blobs *b, const char *name, uint64_t offset, void *dst, size_t len, size_t *got,
+                     struct err *e);
     /* A descriptor for reading the blob, owned by the caller. NULL: blobs are not files. */
     int (*open_file)(struct blobs *b, const char *name, struct err *e);
     int (*get)(struct blobs *b, const char *name, size_t max, uint8_t **ret, size_t *len, struct err *e);

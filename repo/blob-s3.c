@@ -41,6 +41,7 @@ struct reading {
     uint8_t *to;
     size_t len, at;
     uint64_t offset;
+    bool upto; /* the blob may end before */
 };
 
 static int sink_range(struct s3_exchange *x, const void *data, size_t len)
@@ -84,10 +85,11 @@ static int read_range(struct s3_store *s, const char *name, struct reading *r, s
             return rc;
         if (s3_missing(&q))
             return blob_missing(&s->base, name, e);
-        if (q.result == S3_ANSWERED && (q.x.status == 416 || (q.x.status == 206 && q.x.range_total >= 0 &&
-                                                              (uint64_t)q.x.range_total < r->offset + r->len)))
+        const bool ends_before =
+            q.x.status == 206 && q.x.range_total >= 0 && (uint64_t)q.x.range_total < r->offset + r->len;
+        if (q.result == S3_ANSWERED && (q.x.status == 416 || (ends_before && !r->upto)))
             return shorter(s, name, r->offset, r->len, e);
-        if (s3_succeeded(&q) && r->at == r->len)
+        if (s3_succeeded(&q) && (r->at == r->len || (ends_before && r->offset + r->at == (uint64_t)q.x.range_total)))
             return 0;
         if (q.result != S3_SINK && !s3_succeeded(&q))
             return s3_call_failed(&q, what, e);
@@ -108,6 +110,15 @@ static int s3_read(struct blobs *b, const char *name, uint64_t offset, void *dst
     }
     struct reading r = {.to = dst, .len = len, .offset = offset};
     return read_range(s, name, &r, e);
+}
+
+static int s3_read_upto(struct blobs *b, const char *name, uint64_t offset, void *dst, size_t len, size_t *got,
+                        struct err *e)
+{
+    struct reading r = {.to = dst, .len = len, .offset = offset, .upto = true};
+    const int rc = read_range(store_of(b), name, &r, e);
+    *got = r.at;
+    return rc;
 }
 
 struct getting {
@@ -528,6 +539,7 @@ static int s3_clock(struct blobs *b, int64_t *ns, struct err *e)
 static const struct blobs_ops s3_ops = {
     .free = s3_free,
     .read = s3_read,
+    .read_upto = s3_read_upto,
     .get = s3_get,
     .stat = s3_stat,
     .put = s3_put,
@@ -550,6 +562,7 @@ static const struct blobs_ops s3_ops = {
 static const struct blobs_ops s3_past_ops = {
     .free = s3_free,
     .read = s3_read,
+    .read_upto = s3_read_upto,
     .get = s3_get,
     .stat = s3_past_stat,
     .put = s3_past_put,

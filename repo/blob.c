@@ -101,7 +101,9 @@ int blobs_stopped(const struct blobs *b, struct err *e)
                : 0;
 }
 
-int blobs_read(struct blobs *b, const char *name, uint64_t offset, void *dst, size_t len, struct err *e)
+/* got NULL: all of it, or an error. */
+static int read_range(struct blobs *b, const char *name, uint64_t offset, void *dst, size_t len, size_t *got,
+                      struct err *e)
 {
     int rc = check_name(b, name, e);
     if (rc < 0)
@@ -112,13 +114,26 @@ int blobs_read(struct blobs *b, const char *name, uint64_t offset, void *dst, si
     if (!b->ops->paced)
         throttle_wait(b->reads, len);
     const uint64_t since = mono_ns();
-    rc = b->ops->read(b, name, offset, dst, len, e);
+    rc = got ? b->ops->read_upto(b, name, offset, dst, len, got, e) : b->ops->read(b, name, offset, dst, len, e);
     blob_count(b, BLOB_REQUEST_GET, since, rc);
     if (rc < 0)
         return rc;
     counter_add(&b->stats.gets, 1);
-    counter_add(&b->stats.get_bytes, len);
+    counter_add(&b->stats.get_bytes, got ? *got : len);
     return 0;
+}
+
+int blobs_read(struct blobs *b, const char *name, uint64_t offset, void *dst, size_t len, struct err *e)
+{
+    return read_range(b, name, offset, dst, len, NULL, e);
+}
+
+int blobs_read_upto(struct blobs *b, const char *name, uint64_t offset, void *dst, size_t len, size_t *got,
+                    struct err *e)
+{
+    if (!b->ops->read_upto)
+        return err_set(e, ERR_GENERIC, EOPNOTSUPP, "repository %s reads whole ranges only", b->location);
+    return read_range(b, name, offset, dst, len, got, e);
 }
 
 int blobs_open_file(struct blobs *b, const char *name, struct err *e)

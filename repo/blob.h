@@ -105,6 +105,10 @@ void blobs_request_stats(struct blobs *b, struct blob_request_stats *ret);
 
 /* Exactly dst[0..len) from `offset`; a shorter blob is ERR_DAMAGE (-EBADMSG), a missing one -ENOENT. */
 int blobs_read(struct blobs *b, const char *name, uint64_t offset, void *dst, size_t len, struct err *e);
+/* What there is of dst[0..len) from `offset`, which must be in the blob: *got is less than len where it ends before.
+ * Stores of files do not offer it (-EOPNOTSUPP). */
+int blobs_read_upto(struct blobs *b, const char *name, uint64_t offset, void *dst, size_t len, size_t *got,
+                    struct err *e);
 /* A descriptor of the blob, open for reading and owned by the caller, from stores that keep blobs in files; from
  * others -EOPNOTSUPP. Not counted as a get. */
 int blobs_open_file(struct blobs *b, const char *name, struct err *e);

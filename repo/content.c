@@ -118,9 +118,42 @@ static int check_entry(const struct content_reader *c, const struct index_entry 
     return 0;
 }
 
-/* The sealed bytes: the caller's, or fetched. */
-static int sealed_fetch(struct content_reader *c, const struct index_entry *n, const void **stored, struct err *e)
+/* From the store, with what is around it if that is little: a small pack of metadata is one request. */
+static int around_fetch(struct content_reader *c, const struct index_entry *n, struct metadata_cache *m, uint8_t *dst,
+                        struct err *e)
 {
+    uint8_t around[2 * METADATA_BLOCK];
+    struct err ignored = ERR_INIT;
+    const uint64_t from = n->offset - n->offset % METADATA_BLOCK, end = (uint64_t)n->offset + n->packed;
+    const size_t want = (size_t)((end - from + METADATA_BLOCK - 1) / METADATA_BLOCK * METADATA_BLOCK);
+    size_t got = 0;
+    if (want <= sizeof around && blobs_read_upto(c->repo->blobs, n->pack, from, around, want, &got, &ignored) == 0 &&
+        from + got >= end) {
+        memcpy(dst, around + (n->offset - from), n->packed);
+        metadata_cache_put(m, n->pack, from, around, got);
+        return 0;
+    }
+    const int rc = blobs_read(c->repo->blobs, n->pack, n->offset, dst, n->packed, e);
+    if (rc == 0)
+        metadata_cache_put(m, n->pack, n->offset, dst, n->packed);
+    return rc;
+}
+
+/* From the store, or *cached. */
+static int stored_read(struct content_reader *c, const struct index_entry *n, uint8_t *dst, bool *cached, struct err *e)
+{
+    struct metadata_cache *m = repo_metadata_cache(c->repo, &n->id);
+    if (!m)
+        return blobs_read(c->repo->blobs, n->pack, n->offset, dst, n->packed, e);
+    *cached = metadata_cache_get(m, n->pack, n->offset, dst, n->packed);
+    return *cached ? 0 : around_fetch(c, n, m, dst, e);
+}
+
+/* The sealed bytes: the caller's, or fetched. */
+static int sealed_fetch(struct content_reader *c, const struct index_entry *n, const void **stored, bool *cached,
+                        struct err *e)
+{
+    *cached = false;
     if (*stored)
         return 0;
     int rc = held_fit(c, &c->sealed, n->packed, e);
@@ -128,7 +161,7 @@ static int sealed_fetch(struct content_reader *c, const struct index_entry *n, c
         return rc;
     *stored = c->sealed.data;
     rc = sessions_read(c->repo, n->pack, n->offset, c->sealed.data, n->packed, e);
-    return rc == -ENOENT ? blobs_read(c->repo->blobs, n->pack, n->offset, c->sealed.data, n->packed, e) : rc;
+    return rc == -ENOENT ? stored_read(c, n, c->sealed.data, cached, e) : rc;
 }
 
 /* One piece of the stored bytes, at `from` of the content; the first call checks whether the pack is still being
@@ -194,15 +227,24 @@ static int64_t open_whole(struct content_reader *c, const struct index_entry *n,
     const struct sealer *s = repo_sealer(c->repo);
     size_t scratch = item_scratch_len(s, n->packed);
     uint64_t t = mono_ns();
-    int rc = sealed_fetch(c, n, &stored, e);
+    bool repaired = false, cached;
+    int rc = sealed_fetch(c, n, &stored, &cached, e);
     time_add(&c->times.read_ns, &t);
     if (rc == 0 && scratch > 0)
         rc = held_fit(c, &c->ecc, scratch, e);
     if (rc < 0)
         return rc;
-    bool repaired = false;
-    int64_t len = item_open(s, content_iv(&n->id), 16, stored, n->packed, plain, c->ecc.data, &repaired, e);
+    struct err own = ERR_INIT;
+    int64_t len =
+        item_open(s, content_iv(&n->id), 16, stored, n->packed, plain, c->ecc.data, &repaired, cached ? &own : e);
     time_add(&c->times.open_ns, &t);
+    if (len < 0 && cached) { /* whatever is in the file: the store decides */
+        metadata_cache_forget(c->repo->metadata, n->pack, n->offset, n->packed);
+        rc = blobs_read(c->repo->blobs, n->pack, n->offset, c->sealed.data, n->packed, e);
+        if (rc < 0)
+            return rc;
+        len = item_open(s, content_iv(&n->id), 16, stored, n->packed, plain, c->ecc.data, &repaired, e);
+    }
     if (repaired && len >= 0) {
         char id[CONTENT_ID_TEXT];
         log_warning("content %s in pack %s was damaged and has been repaired by error correction",

@@ -779,9 +779,10 @@ int index_cache_make_room(const struct index_cache *c, const struct blob_info *n
     int r = find_old(c, needed, n, &o, &have, e);
     if (r < 0)
         return r;
-    if (want + have > c->cap) {
+    const uint64_t limit = c->spare < c->cap && want <= c->cap - c->spare ? c->cap - c->spare : c->cap;
+    if (want + have > limit) {
         qsort(o.f, o.n, sizeof *o.f, compare_use);
-        for (size_t i = 0; i < o.n && want + have > c->cap; i++) {
+        for (size_t i = 0; i < o.n && want + have > limit; i++) {
             if (unlinkat(c->dirfd, o.f[i].name, 0) < 0 && errno != ENOENT)
                 return err_set(e, ERR_GENERIC, errno, "cannot delete %s from the index cache in %s", o.f[i].name,
                                c->path);

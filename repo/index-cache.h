@@ -21,7 +21,8 @@
 struct index_cache {
     const char *path;
     int dirfd;
-    uint64_t cap; /* bytes of files */
+    uint64_t cap;   /* bytes of files */
+    uint64_t spare; /* of them left for other files, unless the needed ones need it */
     struct blobs *blobs;
     const struct sealer *sealer;
     bool ecc;

@@ -436,6 +436,7 @@ int index_set_open(struct index_set **ret, struct blobs *b, const struct sealer 
     x->cache_dir = strdup(o->cache_dir);
     int r = x->cache_dir ? index_cache_open(&x->cache, x->cache_dir, o->cache_cap, b, s, f->ecc_percent > 0, e)
                          : err_nomem(e);
+    x->cache.spare = o->cache_spare;
     if (r == 0)
         r = index_set_refresh(x, e);
     if (r < 0)

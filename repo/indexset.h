@@ -17,6 +17,7 @@ struct index_set;
 
 struct index_set_opts {
     const char *cache_dir; /* created if missing (0700) */
+    uint64_t cache_spare;  /* of which so much is left to other files as long as the view does not need it */
     uint64_t cache_cap;    /* maximum size of cache files; if those of the current view exceed it, opening fails with
                               ERR_NO_SPACE, naming both numbers and the option */
     uint64_t mapped_cap;   /* bytes of mapped index pages that may be resident; 0: 64 MiB */

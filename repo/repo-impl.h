@@ -5,6 +5,7 @@
 
 #include "base/time.h"
 #include "repo/expanded.h"
+#include "repo/metadata-cache.h"
 #include "repo/packset.h"
 #include "repo/repo.h"
 
@@ -28,6 +29,8 @@ struct repo {
     struct index_set *index;
     struct pack_set *packs; /* repo_check_packs(); NULL: the index is believed */
     struct expanded *expanded;
+    struct metadata_cache *metadata; /* NULL: none */
+    uint64_t cache_cap;
 
     pthread_mutex_t damaged_lock;
     struct damage *damage; /* damaged.c */
@@ -89,6 +92,9 @@ void damage_close(struct repo *r);
 /* Whether what an entry of the index refers to exists: its pack, as far as packs were listed, and it was not found to
  * be damaged. 1, 0, or an error. Thread-safe. */
 int repo_pack_there(struct repo *r, const struct index_entry *x, struct err *e);
+
+/* The cache for contents like this one; NULL: there is none. */
+struct metadata_cache *repo_metadata_cache(struct repo *r, const struct content_id *id);
 
 /* Makes a directory and its parents (0700). */
 int make_dirs(const char *path, struct err *e);

@@ -180,6 +180,48 @@ static int format_replace(struct repo *r, struct repo_format *f, struct err *e)
     return 0;
 }
 
+/* ---- metadata of object storage ---- */
+
+#define METADATA_SHARE 16 /* of the cache's limit */
+#define METADATA_MAX (UINT64_C(64) << 20)
+#define METADATA_OWN_MAX (UINT64_C(4) << 20) /* of one process */
+
+static bool has_metadata_cache(const struct repo *r)
+{
+    return !blobs_are_files(r->blobs) && !blobs_are_past(r->blobs);
+}
+
+static uint64_t metadata_share(const struct repo *r)
+{
+    const uint64_t share = r->cache_cap / METADATA_SHARE;
+    return share < METADATA_MAX ? share : METADATA_MAX;
+}
+
+/* The index comes first: without it nothing can be read. */
+static bool index_leaves_room(struct repo *r)
+{
+    struct index_set_stats st;
+    index_set_stats(r->index, &st);
+    return st.cache_bytes <= r->cache_cap && r->cache_cap - st.cache_bytes >= metadata_share(r);
+}
+
+static void open_metadata_cache(struct repo *r, bool shared)
+{
+    const uint64_t share = metadata_share(r);
+    r->metadata =
+        metadata_cache_open(r->cache_dir, shared, shared || share < METADATA_OWN_MAX ? share : METADATA_OWN_MAX);
+}
+
+struct metadata_cache *repo_metadata_cache(struct repo *r, const struct content_id *id)
+{
+    if (!r->metadata || !id->prefix)
+        return NULL;
+    if (index_leaves_room(r))
+        return r->metadata;
+    metadata_cache_drop(r->metadata);
+    return NULL;
+}
+
 static int open_parts(struct repo *r, const char *password, const struct repo_opts *o, struct err *e)
 {
     struct repo_format *f = NULL;
@@ -207,13 +249,18 @@ static int open_parts(struct repo *r, const char *password, const struct repo_op
         dir = NULL;
         return err_nomem(e);
     }
+    r->cache_cap = o->cache_cap ? o->cache_cap : UINT64_C(5) << 30;
     struct index_set_opts io = {
         .cache_dir = dir,
-        .cache_cap = o->cache_cap ? o->cache_cap : UINT64_C(5) << 30,
+        .cache_cap = r->cache_cap,
+        .cache_spare = has_metadata_cache(r) ? metadata_share(r) : 0,
         .mapped_cap = o->mapped_cap ? o->mapped_cap : UINT64_C(64) << 20,
         .damaged = o->damaged,
     };
-    return index_set_open(&r->index, r->blobs, r->sealer, f, &io, e);
+    rc = index_set_open(&r->index, r->blobs, r->sealer, f, &io, e);
+    if (rc == 0 && !o->damaged && has_metadata_cache(r))
+        open_metadata_cache(r, o->cached_metadata);
+    return rc;
 }
 
 int repo_open(struct repo **ret, struct blobs *b, const char *password, const struct repo_opts *o, struct err *e)
@@ -250,6 +297,7 @@ void repo_free(struct repo *r)
     damage_close(r);
     pack_set_free(r->packs);
     expanded_free(r->expanded);
+    metadata_cache_free(r->metadata);
     index_set_free(r->index);
     sealer_free(r->sealer);
     for (size_t i = 0; i < r->n_formats; i++)

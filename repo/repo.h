@@ -22,11 +22,14 @@ struct repo;
 struct repo_opts {
     const char *cache_dir; /* NULL: $XDG_CACHE_HOME or ~/.cache (root: /var/cache) /snapferry; the repository's unique
                               id is appended in hex */
-    uint64_t cache_cap;    /* bytes of cached index blobs; 0: 5 GiB */
+    uint64_t cache_cap;    /* bytes of the cache: index blobs, and metadata; 0: 5 GiB */
     uint64_t mapped_cap;   /* bytes of mapped index pages; 0: 64 MiB */
     const char *username, *hostname; /* identity for session markers; NULL: "snapferry" and the node's short name */
     const struct format_key *key;    /* tried first, then the password; NULL: none */
-    bool damaged;                    /* for repair: index blobs that cannot be read are left out */
+    /* Manifests, directories and tables from object storage may be what another process has read before
+     * (metadata-cache.h). Not for who has to know what the store has: for them it is what this process has read. */
+    bool cached_metadata;
+    bool damaged; /* for repair: index blobs that cannot be read are left out */
 };
 
 /* Opens format and index (format_load() and index_set_open() errors). The repo takes ownership of `b` (also on

@@ -170,6 +170,12 @@ static void wipe_password(char **p)
     password_free(*p);
 }
 
+/* Whether what was read before will do: who verifies, repairs or copies must see the store. */
+static bool may_use_cache(enum verb v)
+{
+    return v != VERB_VERIFY && v != VERB_REPO_SYNC && v != VERB_REPO_REPAIR && v != VERB_REPO_STATUS;
+}
+
 int cli_open_repo(const struct options *o, struct repo **ret, struct err *e)
 {
     CLEANUP(wipe_password) char *password = NULL;
@@ -184,6 +190,7 @@ int cli_open_repo(const struct options *o, struct repo **ret, struct err *e)
     const struct repo_opts ro = {.cache_dir = o->cache_dir,
                                  .cache_cap = o->cache_size,
                                  .mapped_cap = o->index_memory,
+                                 .cached_metadata = may_use_cache(o->verb),
                                  .username = repairs ? REPAIR_USER : NULL,
                                  .damaged = repairs};
     return repo_open(ret, b, password, &ro, e);

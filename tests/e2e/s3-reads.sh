@@ -76,13 +76,51 @@ anew
 same "twelve manifests are listed" "$(far large snapshot list --json | tail -n 1 | jq '.snapshots | length')" 12
 most=$(ask_service _reads)
 check "and were read several at a time ($most)" test "$most" -ge 4
+
+# What was read is in the cache then, whatever becomes of that; who has to know the store asks it.
+listed() { far large snapshot list --json | tail -n 1 | jq -r '.snapshots[].id' | sort; }
+want=$(sf "$WORK/large" snapshot list --json | tail -n 1 | jq -r '.snapshots[].id' | sort)
+anew
+same "listed once more" "$(listed)" "$want"
+n=$(ask_service _requests)
+check "without a request for each manifest ($n)" test "$n" -le 5
+cached=$(find "$CACHE.far" -name metadata -size +1k | head -n 1)
+check "they are in a file of the cache" test -n "$cached"
+check "which only its owner can read" test "$(stat -c %a "$cached")" = 600
+bytes=$(stat -c %s "$cached")
+random_file "$WORK/nonsense" "$bytes" 7
+cat "$WORK/nonsense" >"$cached"
+same "nonsense in it: the same list" "$(listed)" "$want"
+perl -e 'open(F, "+<", $ARGV[0]); local $/; $_ = <F>;
+    s/(snapmet1.{504}).{40}/$1 . "\0" x 40/sge; seek(F, 0, 0); print F $_' "$cached"
+same "changed parts of it: the same list" "$(listed)" "$want"
+rm "$cached"
+mkdir "$cached"
+same "a directory in its place: the same list" "$(listed)" "$want"
+rmdir "$cached"
+same "without it: the same list" "$(listed)" "$want"
 gone=$(find "$WORK/large" -name '*.f' -path '*/q*' | sort | sed -n 5p)
 mv "$gone" "$WORK/gone"
+same "a pack of metadata is missing: the list has what was read before" "$(listed)" "$want"
+check "but a verification fails" eval "! far large verify --quiet 2>'$WORK/far'"
+check "and names the content" grep -q 'content [a-z0-9]* in pack' "$WORK/far"
 sf "$WORK/large" snapshot list >/dev/null 2>"$WORK/near"; near=$?
-far large snapshot list >/dev/null 2>"$WORK/far"; rc=$?
-same "one that is missing: the exit code is that of a directory" $rc $near
+"$SF" --config-dir "$WORK/conf" --cache-dir "$CACHE.other" -r large snapshot list >/dev/null 2>"$WORK/far"; rc=$?
+same "with another cache the exit code is that of a directory" $rc $near
 check "and not 0" test $near -ne 0
 same "and the content is named" "$(grep -o 'content [a-z0-9]*' "$WORK/far" | head -n 1)" \
     "$(grep -o 'content [a-z0-9]*' "$WORK/near" | head -n 1)"
 mv "$WORK/gone" "$gone"
+# The manifest, directory and table of a small backup are in one pack, which is one request; and one of its data.
+id=$(sf "$WORK/large" snapshot list --json | tail -n 1 |
+    jq -r '[.snapshots[] | select(.source.path == "/little7") | .id][0]')
+third() { "$SF" --config-dir "$WORK/conf" --cache-dir "$CACHE.third" -r large "$@"; }
+third snapshot list >/dev/null
+anew
+rm -f "$WORK/out"
+check "a small restore" third restore "$id" "$WORK/out" --quiet
+n=$(ask_service _requests)
+check "takes a request for its data, and few others ($n)" test "$n" -le 6
+check "and is what was backed up, too" cmp "$WORK/out" "$WORK/little"
+rm -rf "$CACHE.other" "$CACHE.third"
 finish

@@ -264,6 +264,12 @@ static int look(struct agent *a, struct err *e)
     return rc;
 }
 
+/* Whether what was read before will do: who verifies, decides about native snapshots or copies must see the store. */
+static bool may_use_cache(enum job_kind k)
+{
+    return k == JOB_BACKUP || k == JOB_RESTORE || k == JOB_MAINTAIN;
+}
+
 static int open_repository(struct agent *a, struct repo **ret, struct err *e)
 {
     struct blobs *b;
@@ -277,6 +283,7 @@ static int open_repository(struct agent *a, struct repo **ret, struct err *e)
                                  .mapped_cap = a->job.limits.index_memory,
                                  .username = "snapferry",
                                  .hostname = a->job.node,
+                                 .cached_metadata = may_use_cache(a->job.kind),
                                  .key = given ? &key : NULL};
     closep(&a->key_fd);
     a->key_fd = -1;
