@@ -47,8 +47,11 @@ struct reading {
 static int sink_range(struct s3_exchange *x, const void *data, size_t len)
 {
     struct reading *r = x->arg;
-    /* A server that ignores Range sends the object from its beginning. */
-    if (x->status != 206 || x->range_from != (int64_t)r->offset || len > r->len - r->at)
+    /* A server that ignores Range sends the object from its beginning: as good if that is wanted, and all of it. */
+    const bool whole = x->status == 200 && r->upto && r->offset == 0;
+    if ((x->status != 206 || x->range_from != (int64_t)r->offset) && !whole)
+        return -EBADMSG;
+    if (len > r->len - r->at)
         return -EBADMSG;
     memcpy(r->to + r->at, data, len);
     r->at += len;
@@ -89,7 +92,9 @@ static int read_range(struct s3_store *s, const char *name, struct reading *r, s
             q.x.status == 206 && q.x.range_total >= 0 && (uint64_t)q.x.range_total < r->offset + r->len;
         if (q.result == S3_ANSWERED && (q.x.status == 416 || (ends_before && !r->upto)))
             return shorter(s, name, r->offset, r->len, e);
-        if (s3_succeeded(&q) && (r->at == r->len || (ends_before && r->offset + r->at == (uint64_t)q.x.range_total)))
+        const bool all = r->upto && ((ends_before && r->offset + r->at == (uint64_t)q.x.range_total) ||
+                                     (q.x.status == 200 && q.x.content_length == (int64_t)r->at));
+        if (s3_succeeded(&q) && (r->at == r->len || all))
             return 0;
         if (q.result != S3_SINK && !s3_succeeded(&q))
             return s3_call_failed(&q, what, e);

@@ -99,6 +99,13 @@ mkdir "$cached"
 same "a directory in its place: the same list" "$(listed)" "$want"
 rmdir "$cached"
 same "without it: the same list" "$(listed)" "$want"
+rm "$cached"
+anew
+ask_service _fault/whole/1000 >/dev/null
+same "from a service that sends a small blob as a whole: the same list" "$(listed)" "$want"
+ask_service _fault/none/0 >/dev/null
+n=$(ask_service _requests)
+check "with one request for each ($n)" test "$n" -le 16
 gone=$(find "$WORK/large" -name '*.f' -path '*/q*' | sort | sed -n 5p)
 mv "$gone" "$WORK/gone"
 same "a pack of metadata is missing: the list has what was read before" "$(listed)" "$want"
