@@ -41,8 +41,8 @@ struct decide;
 struct ids {
     void (*stamp)(struct ids *ids, int64_t now_ns, char out[32]); /* "20261121T020000-3f9a"; no two of a second alike */
     void (*alias)(struct ids *ids, char out[ALIAS_TEXT]);         /* a random UUID */
-    int64_t second;                                               /* of the last stamp */
-    uint16_t next;                                                /* what the next one of that second ends with */
+    bool begun;
+    uint16_t next; /* what the next stamp ends with */
 };
 
 struct world {

@@ -5,17 +5,14 @@
 #include <stdlib.h>
 #include <sys/random.h>
 
-/* Each second begins at a random number and counts from there: what begins in the same second never has the same name,
- * as long as it is fewer than 65536, and another node or a daemon that was started meanwhile hardly ever has it. */
+/* Counted from a random number: 65536 in a row differ, whatever the clock does, and another node or a daemon that was
+ * started within the same second hardly ever has one of them. */
 static void unique_stamp(struct ids *ids, int64_t now_ns, char out[32])
 {
     char stamp[TIME_STAMP];
-    const int64_t second = now_ns / NS_PER_S;
-    if (ids->second != second) {
-        ids->second = second;
-        if (getrandom(&ids->next, sizeof ids->next, 0) != sizeof ids->next)
-            ids->next = (uint16_t)now_ns;
-    }
+    if (!ids->begun && getrandom(&ids->next, sizeof ids->next, 0) != sizeof ids->next)
+        ids->next = (uint16_t)now_ns;
+    ids->begun = true;
     snprintf(out, 32, "%s-%04x", time_stamp(now_ns, stamp), ids->next++);
 }
 
