@@ -40,9 +40,13 @@ static int open_file(const char *dir, bool shared)
     char path[4300];
     if (!shared)
         return open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    const int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
     const int n = snprintf(path, sizeof path, "%s/metadata", dir);
-    return n < 0 || n >= (int)sizeof path ? -1
-                                          : open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+    if (n < 0 || n >= (int)sizeof path)
+        return -1;
+    const int fd = open(path, flags | O_CREAT, 0600);
+    /* Of another user, root for instance, who used this directory by hand. */
+    return fd < 0 && errno == EACCES && unlink(path) == 0 ? open(path, flags | O_CREAT | O_EXCL, 0600) : fd;
 }
 
 struct metadata_cache *metadata_cache_open(const char *dir, bool shared, uint64_t bytes)
@@ -54,8 +58,9 @@ struct metadata_cache *metadata_cache_open(const char *dir, bool shared, uint64_
     m->sets = sets;
     m->fd = open_file(dir, shared);
     struct stat st;
-    /* Another limit now: what is behind it is in none of these slots. */
-    if (m->fd >= 0 && fstat(m->fd, &st) == 0 && S_ISREG(st.st_mode) &&
+    /* Who may write to the directory, which the owner of movers may, must not lead others to a file elsewhere. With
+     * another limit now, what is behind it is in none of these slots. */
+    if (m->fd >= 0 && fstat(m->fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink <= 1 &&
         ((uint64_t)st.st_size <= sets * WAYS * SLOT || ftruncate(m->fd, (off_t)(sets * WAYS * SLOT)) == 0))
         return m;
     metadata_cache_free(m);

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define SLOT 16384
@@ -135,6 +136,11 @@ static void a_limit(void **state)
     assert_return_code(mkfifo(path, 0600), errno);
     assert_null(metadata_cache_open(dir, true, 1 << 20));
     assert_null(metadata_cache_open("/nonexistent", true, 1 << 20));
+    char other[96];
+    snprintf(other, sizeof other, "%s/other", dir);
+    assert_return_code(link(path, other), errno); /* as somebody else's file would be */
+    assert_null(metadata_cache_open(dir, true, 1 << 20));
+    assert_return_code(unlink(other), errno);
     assert_null(metadata_cache_open("/nonexistent", false, 1 << 20));
 }
 
@@ -175,6 +181,27 @@ static void a_damaged_file(void **state)
     metadata_cache_free(m);
 }
 
+/* Whoever owns the directory has a file of his own, whoever made the one that is there. */
+static void of_another_user(void **state)
+{
+    (void)state;
+    struct stat st;
+    int status;
+    if (geteuid() != 0)
+        skip();
+    metadata_cache_free(metadata_cache_open(dir, true, 1 << 20));
+    assert_return_code(chown(dir, 65534, 65534), errno);
+    const pid_t pid = fork();
+    if (pid == 0) {
+        struct metadata_cache *m = setgid(65534) || setuid(65534) ? NULL : metadata_cache_open(dir, true, 1 << 20);
+        _exit(m ? 0 : 1);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    assert_return_code(stat(path, &st), errno);
+    assert_int_equal(st.st_uid, 65534);
+}
+
 static void *writer(void *arg)
 {
     struct metadata_cache *m = metadata_cache_open(dir, true, 4 * SLOT);
@@ -208,6 +235,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(parts, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_limit, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_damaged_file, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(of_another_user, set_up, tear_down),
         cmocka_unit_test_setup_teardown(several, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
