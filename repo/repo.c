@@ -208,6 +208,13 @@ static bool index_leaves_room(struct repo *r)
 static void open_metadata_cache(struct repo *r, bool shared)
 {
     const uint64_t share = metadata_share(r);
+    if (!index_leaves_room(r)) {
+        struct metadata_cache *m = metadata_cache_open(r->cache_dir, true, METADATA_MAX);
+        if (m)
+            metadata_cache_drop(m);
+        metadata_cache_free(m);
+        return;
+    }
     r->metadata =
         metadata_cache_open(r->cache_dir, shared, shared || share < METADATA_OWN_MAX ? share : METADATA_OWN_MAX);
 }

@@ -70,6 +70,7 @@ check "it goes on from there: $from" test "$from" -ge 10000000 -a "$from" -lt $(
 reads "it goes on" 120
 check "and is what was backed up" cmp "$WORK/out" "$WORK/image"
 # Each backup leaves a manifest in a pack of its own.
+rm -rf "$CACHE.far"
 random_file "$WORK/little" 5000 6
 for i in $(seq 11); do sf "$WORK/large" backup "$WORK/little" --as "t@h:/little$i" --quiet; done
 anew
@@ -106,6 +107,13 @@ same "from a service that sends a small blob as a whole: the same list" "$(liste
 ask_service _fault/none/0 >/dev/null
 n=$(ask_service _requests)
 check "with one request for each ($n)" test "$n" -le 16
+same "listed, and in the cache again" "$(listed)" "$want"
+check "in its file" test -s "$cached"
+bytes=$(find "${cached%/*}/indexes" -type f -printf '%s\n' | awk '{n += $1} END {print int(n * 1.03)}')
+same "with room for the index only: the same list" \
+    "$(far large snapshot list --cache-size "$bytes" --json | tail -n 1 | jq -r '.snapshots[].id' | sort)" "$want"
+check "and the file is empty" test ! -s "$cached"
+same "with room again" "$(listed)" "$want"
 gone=$(find "$WORK/large" -name '*.f' -path '*/q*' | sort | sed -n 5p)
 mv "$gone" "$WORK/gone"
 same "a pack of metadata is missing: the list has what was read before" "$(listed)" "$want"
