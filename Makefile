@@ -127,7 +127,7 @@ UNIT_OBJ := $(addprefix $(BUILD)/tests/unit/,recipe.o keys.o)
 $(BUILD)/tests/unit/%: KEYS := $(UNIT_OBJ) -Wl,--wrap=format_derive_key
 $(addprefix $(BUILD)/tests/unit/test_,kdf format format_keys): KEYS := $(BUILD)/tests/unit/recipe.o
 $(BUILD)/tests/unit/test_decide: KEYS += -Wl,--wrap=natives_gather
-$(BUILD)/tests/unit/test_fetch_ahead: KEYS += -Wl,--wrap=pthread_create
+$(addprefix $(BUILD)/tests/unit/test_,fetch_ahead content_ahead): KEYS += -Wl,--wrap=pthread_create
 $(BUILD)/tests/unit/test_other_nodes: KEYS += -Wl,--wrap=mono_ns,--wrap=repository_health,--wrap=scan_within
 $(BUILD)/tests/unit/%: $(BUILD)/tests/unit/%.o $(UNIT_OBJ) $(LIBS) $(FLAGS)
 	$(call say,LD,$@)
@@ -352,7 +352,8 @@ check-asan:
 	    T='$(patsubst $(BUILD)/%,$(BUILD)-asan/%,$(ASAN_TESTS))'
 
 TSAN_TESTS := pool hash s3_sums reader reader_faults target nbd nbd_target blob item indexset repo repo_deaths backup \
-              backup_faults parser step fetch_ahead link records_commit records_faults records_recovery throttle
+              backup_faults parser step fetch_ahead content_ahead link records_commit records_faults records_recovery \
+              throttle
 check-tsan:
 	+@$(MAKE) --no-print-directory BUILD=$(BUILD)-tsan SAN=thread OPT=-O1 run-sanitized \
 	    T='$(TSAN_TESTS:%=$(BUILD)-tsan/tests/unit/test_%)'

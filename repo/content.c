@@ -17,6 +17,7 @@
 
 struct content_reader {
     struct repo *repo;
+    bool apart; /* content_reader_apart() */
     struct compressor *codec;
     struct blob_reader blobs;
     struct grown sealed, opened, ecc;
@@ -48,27 +49,38 @@ int content_reader_new(struct content_reader **ret, struct repo *r, struct err *
     return 0;
 }
 
+static int reader_hold(struct content_reader *c, uint64_t n, struct err *e)
+{
+    return c->apart ? 0 : repo_hold(c->repo, n, e);
+}
+
+static void reader_release(struct content_reader *c, uint64_t n)
+{
+    if (!c->apart)
+        repo_release(c->repo, n);
+}
+
 static int held_fit(struct content_reader *c, struct grown *g, size_t n, struct err *e)
 {
     if (n <= g->cap && g->data)
         return 0;
-    repo_release(c->repo, g->cap);
+    reader_release(c, g->cap);
     free(g->data);
     *g = (struct grown){0};
-    int rc = repo_hold(c->repo, n, e);
+    int rc = reader_hold(c, n, e);
     if (rc < 0)
         return rc;
     rc = grown_fit(g, n, e);
     if (g->cap > n) /* rounded up; nothing on failure */
-        repo_hold(c->repo, g->cap - n, e);
+        reader_hold(c, g->cap - n, e);
     if (rc < 0)
-        repo_release(c->repo, n);
+        reader_release(c, n);
     return rc;
 }
 
 static void held_drop(struct content_reader *c, struct grown *g)
 {
-    repo_release(c->repo, g->cap);
+    reader_release(c, g->cap);
     free(g->data);
     *g = (struct grown){0};
 }
@@ -317,6 +329,23 @@ static int64_t read_entry(struct content_reader *c, const struct index_entry *n,
     if (rc == 0 && check_hash)
         rc = check_content_hash(c, n, out, e);
     return rc < 0 ? (int64_t)rc : (int64_t)n->length;
+}
+
+void content_reader_apart(struct content_reader *c)
+{
+    c->apart = true;
+}
+
+size_t content_read_memory(const struct repo *r, const struct index_entry *n)
+{
+    /* Sealed, opened, and what error correction takes. */
+    return n->length + 2 * (size_t)n->packed + item_scratch_len(repo_sealer(r), n->packed);
+}
+
+int64_t content_try_entry(struct content_reader *c, const struct index_entry *n, void *out, size_t cap)
+{
+    struct err ignored = ERR_INIT;
+    return blobs_stopped(c->repo->blobs, &ignored) < 0 ? -ECANCELED : read_entry(c, n, NULL, out, cap, false, &ignored);
 }
 
 int repo_find(struct repo *r, const struct content_id *id, struct index_entry *ret, struct err *e)

@@ -142,10 +142,16 @@ static int64_t read_object(void *arg, void *buf, size_t len, struct err *e)
 
 int dir_each(struct repo *r, const struct object_id *dir, dir_fn *fn, void *arg, struct err *e)
 {
+    return dir_each_ahead(r, NULL, dir, fn, arg, e);
+}
+
+int dir_each_ahead(struct repo *r, struct content_ahead *ahead, const struct object_id *dir, dir_fn *fn, void *arg,
+                   struct err *e)
+{
     char id[OBJECT_ID_TEXT];
     struct object_reader *o CLEANUP(object_reader_freep) = NULL;
     struct docstream *d CLEANUP(docstream_freep) = NULL;
-    int rc = object_reader_open(&o, r, dir, e);
+    int rc = object_reader_open_ahead(&o, r, ahead, dir, e);
     if (rc == 0)
         rc = docstream_new(&d, "kopia:directory", ENTRY_MAX, read_object, o, e);
     if (rc < 0)

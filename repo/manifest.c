@@ -11,8 +11,8 @@
 #include "base/bytes.h"
 #include "base/cleanup.h"
 #include "base/time.h"
-#include "repo/docstream.h"
 #include "repo/content-ahead.h"
+#include "repo/docstream.h"
 #include "repo/expanded.h"
 #include "repo/gojson.h"
 
@@ -26,6 +26,7 @@
 #define MANIFEST_MAX ((size_t)16 << 20)     /* text of one manifest */
 #define CONTENT_MAX ((size_t)1 << 28)       /* the format's limit of a content */
 #define COLLECTION_MAX ((uint64_t)16 << 30) /* expanded; far above any repository */
+#define AHEAD_MEMORY ((size_t)8 << 20)      /* collections that are read ahead */
 #define COLLECTION_COMPRESSION 0x1101       /* zstd-fastest, as in stock clients */
 
 /* ---- one collection ---- */
@@ -337,11 +338,18 @@ static void place_entry(const struct place *p, struct index_entry *ret)
 
 /* Where the index had it when the manifests were opened: to look each up again in all index blobs would take time with
  * the square of their number, before they are compacted. One that is there no more may be elsewhere now. */
-static int64_t place_get(const struct manifests *m, const struct place *p, uint8_t **ret, struct err *e)
+static int64_t place_get(const struct manifests *m, const struct place *p, struct content_ahead *ahead, uint8_t **ret,
+                         struct err *e)
 {
     struct err own = ERR_INIT;
     struct index_entry x;
     place_entry(p, &x);
+    uint8_t *taken CLEANUP_FREE = ahead && x.length < AHEAD_MEMORY ? malloc(x.length + 1u) : NULL;
+    const int64_t got = taken ? content_ahead_take(ahead, &x, taken) : -1;
+    if (got >= 0) {
+        *ret = take_ptr(&taken);
+        return got;
+    }
     const int64_t n = content_get_entry(m->c, &x, ret, CONTENT_MAX, &own);
     return n < 0 ? content_get(m->c, &p->id, ret, CONTENT_MAX, e) : n;
 }
@@ -366,9 +374,8 @@ static int content_read(struct manifests *m, size_t i, struct content_ahead *ahe
     const struct place *p = &m->contents[i];
     struct expanded *kept = repo_expanded(m->r);
     uint8_t *gz CLEANUP_FREE = NULL;
-    int64_t n = ahead ? content_ahead_get(ahead, i, &gz) : -1;
-    if (n < 0)
-        n = place_get(m, p, &gz, e);
+    content_ahead_at(ahead, i);
+    const int64_t n = place_get(m, p, ahead, &gz, e);
     if (n < 0)
         return (int)n;
     struct keep k = {.fn = fn, .arg = arg};
@@ -391,25 +398,31 @@ static int content_kept(struct manifests *m, const struct expanded_content *c, r
     return rc;
 }
 
-/* For content_ahead_new(): those that are not kept. */
-static bool entry_ahead(void *manifests, size_t i, struct index_entry *ret)
+static bool is_kept(const struct manifests *m, size_t i)
+{
+    return expanded_find(repo_expanded(m->r), &m->contents[i].id) != NULL;
+}
+
+static void collection_ahead(void *manifests, size_t i, struct content_ahead_job *j)
 {
     const struct manifests *m = manifests;
-    if (expanded_find(repo_expanded(m->r), &m->contents[i].id))
-        return false;
-    place_entry(&m->contents[i], ret);
-    return true;
+    struct index_entry x;
+    const uint8_t *ignored;
+    if (is_kept(m, i))
+        return;
+    place_entry(&m->contents[i], &x);
+    content_ahead_read(j, &x, &ignored);
 }
 
 /* Runs fn over the entries of every collection. */
 static int contents_each(struct manifests *m, raw_fn *fn, void *arg, struct err *e)
 {
     size_t missing = 0;
-    struct index_entry ignored;
     for (size_t i = 0; i < m->n_contents && missing < 2; i++)
-        missing += entry_ahead(m, i, &ignored);
+        missing += !is_kept(m, i);
     CLEANUP(content_ahead_freep)
-    struct content_ahead *ahead = content_ahead_new(m->r, missing < 2 ? 0 : m->n_contents, entry_ahead, m);
+    struct content_ahead *ahead =
+        missing < 2 ? NULL : content_ahead_new(m->r, AHEAD_MEMORY, m->n_contents, collection_ahead, m);
     m->ignored = 0;
     for (size_t i = 0; i < m->n_contents; i++) {
         char text[CONTENT_ID_TEXT];

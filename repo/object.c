@@ -69,8 +69,9 @@ bool object_id_equal(const struct object_id *a, const struct object_id *b)
 struct access {
     struct repo *r;
     struct content_reader *c;
-    struct compressor *z;    /* created for the first Z object */
-    object_content_fn *seen; /* NULL, or called for each content that is loaded: those of index documents */
+    struct content_ahead *ahead; /* NULL, or contents that may have been read already */
+    struct compressor *z;        /* created for the first Z object */
+    object_content_fn *seen;     /* NULL, or called for each content that is loaded: those of index documents */
     void *seen_arg;
 };
 
@@ -156,7 +157,10 @@ static int64_t object_load(struct access *a, const struct object_id *id, uint64_
         if (want != UNKNOWN && entry.length != want)
             return wrong_length(id, entry.length, want, e);
         rc = buf_reserve(a, b, entry.length ? entry.length : 1, e);
-        return rc < 0 ? rc : content_read_entry(a->c, &entry, NULL, b->p, b->cap, false, e);
+        if (rc < 0)
+            return rc;
+        const int64_t taken = content_ahead_take(a->ahead, &entry, b->p);
+        return taken >= 0 ? taken : content_read_entry(a->c, &entry, NULL, b->p, b->cap, false, e);
     }
     /* Not in the view: content_get() searches again after a refresh and reports the error. */
     uint8_t *data = NULL;
@@ -186,8 +190,8 @@ static int64_t object_load(struct access *a, const struct object_id *id, uint64_
 
 /* ---- parts ---- */
 
-static int reader_new(struct object_reader **ret, struct repo *r, struct access *a, const struct object_id *id,
-                      unsigned depth, struct err *e);
+static int reader_new(struct object_reader **ret, struct access *a, const struct access *own,
+                      const struct object_id *id, unsigned depth, struct err *e);
 
 struct frame {
     struct object_reader *src;
@@ -229,7 +233,7 @@ static int doc_push(struct object_parts *p, const struct object_id *id, uint64_t
     document.indirection--;
     struct frame *f = &p->stack[p->n];
     *f = (struct frame){.id = *id, .base = base, .next = base, .limit = limit};
-    int rc = reader_new(&f->src, p->a->r, p->a, &document, depth + 1, e);
+    int rc = reader_new(&f->src, p->a, NULL, &document, depth + 1, e);
     if (rc < 0)
         return rc;
     rc = docstream_new(&f->doc, "kopia:indirect", ENTRY_MAX, read_source, f->src, e);
@@ -248,23 +252,21 @@ static void doc_pop(struct object_parts *p)
     object_reader_free(f->src);
 }
 
-/* `a` NULL: the walk gets an access of its own, with `seen`. */
-static int parts_new(struct object_parts **ret, struct repo *r, struct access *a, object_content_fn *seen,
-                     void *seen_arg, const struct object_id *id, unsigned depth, struct err *e)
+/* `a` NULL: the walk gets an access of its own, like `own`. */
+static int parts_new(struct object_parts **ret, struct access *a, const struct access *own, const struct object_id *id,
+                     unsigned depth, struct err *e)
 {
     if (!id->content.len)
         return err_set(e, ERR_DAMAGE, EBADMSG, "empty object id");
     struct object_parts *p = calloc(1, sizeof *p);
     if (!p)
         return err_nomem(e);
-    p->own.r = r;
-    p->own.seen = seen;
-    p->own.seen_arg = seen_arg;
+    p->own = a ? (struct access){.r = a->r} : *own;
     p->a = a ? a : &p->own;
     p->depth = depth;
     p->id = *id;
     p->direct = id->indirection == 0;
-    int rc = a ? 0 : content_reader_new(&p->own.c, r, e);
+    int rc = a ? 0 : content_reader_new(&p->own.c, p->own.r, e);
     if (rc == 0 && !p->direct)
         rc = doc_push(p, id, 0, UNKNOWN, e);
     if (rc < 0) {
@@ -277,7 +279,13 @@ static int parts_new(struct object_parts **ret, struct repo *r, struct access *a
 
 int object_parts_open(struct object_parts **ret, struct repo *r, const struct object_id *id, struct err *e)
 {
-    return parts_new(ret, r, NULL, NULL, NULL, id, 0, e);
+    return parts_new(ret, NULL, &(const struct access){.r = r}, id, 0, e);
+}
+
+int object_parts_open_ahead(struct object_parts **ret, struct repo *r, struct content_ahead *ahead,
+                            const struct object_id *id, struct err *e)
+{
+    return parts_new(ret, NULL, &(const struct access){.r = r, .ahead = ahead}, id, 0, e);
 }
 
 void object_parts_free(struct object_parts *p)
@@ -476,11 +484,13 @@ int object_parts_next_run(struct object_parts *p, struct object_part *ret, uint6
     return rc;
 }
 
-int object_contents_each(struct repo *r, const struct object_id *id, object_content_fn *fn, void *arg, struct err *e)
+int object_contents_each(struct repo *r, struct content_ahead *ahead, const struct object_id *id, object_content_fn *fn,
+                         void *arg, struct err *e)
 {
+    const struct access own = {.r = r, .ahead = ahead, .seen = fn, .seen_arg = arg};
     struct object_parts *p CLEANUP(object_parts_freep) = NULL;
     struct object_part part;
-    int rc = parts_new(&p, r, NULL, fn, arg, id, 0, e);
+    int rc = parts_new(&p, NULL, &own, id, 0, e);
     while (rc >= 0 && (rc = object_parts_next(p, &part, e)) > 0)
         rc = fn(&part.id.content, arg, e);
     return rc;
@@ -506,21 +516,21 @@ struct object_reader {
     bool end;
 };
 
-/* `a` NULL: the reader gets an access of its own. */
-static int reader_new(struct object_reader **ret, struct repo *r, struct access *a, const struct object_id *id,
-                      unsigned depth, struct err *e)
+/* `a` NULL: the reader gets an access of its own, like `own`. */
+static int reader_new(struct object_reader **ret, struct access *a, const struct access *own,
+                      const struct object_id *id, unsigned depth, struct err *e)
 {
     if (!id->content.len)
         return err_set(e, ERR_DAMAGE, EBADMSG, "empty object id");
     struct object_reader *o = calloc(1, sizeof *o);
     if (!o)
         return err_nomem(e);
-    o->own.r = r;
+    o->own = a ? (struct access){.r = a->r} : *own;
     o->a = a ? a : &o->own;
     o->id = *id;
-    int rc = a ? 0 : content_reader_new(&o->own.c, r, e);
+    int rc = a ? 0 : content_reader_new(&o->own.c, o->own.r, e);
     if (rc == 0 && id->indirection)
-        rc = parts_new(&o->parts, r, o->a, NULL, NULL, id, depth, e);
+        rc = parts_new(&o->parts, o->a, NULL, id, depth, e);
     if (rc < 0) {
         object_reader_free(o);
         return rc;
@@ -531,7 +541,13 @@ static int reader_new(struct object_reader **ret, struct repo *r, struct access 
 
 int object_reader_open(struct object_reader **ret, struct repo *r, const struct object_id *id, struct err *e)
 {
-    return reader_new(ret, r, NULL, id, 0, e);
+    return reader_new(ret, NULL, &(const struct access){.r = r}, id, 0, e);
+}
+
+int object_reader_open_ahead(struct object_reader **ret, struct repo *r, struct content_ahead *ahead,
+                             const struct object_id *id, struct err *e)
+{
+    return reader_new(ret, NULL, &(const struct access){.r = r, .ahead = ahead}, id, 0, e);
 }
 
 void object_reader_free(struct object_reader *o)

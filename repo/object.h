@@ -5,6 +5,7 @@
 #ifndef SNAPFERRY_REPO_OBJECT_H
 #define SNAPFERRY_REPO_OBJECT_H
 
+#include "repo/content-ahead.h"
 #include "repo/repo.h"
 
 /* Object id: I...I [Z] [D] content id. */
@@ -17,6 +18,12 @@ struct object_id {
 int object_id_parse(struct object_id *ret, const char *text, size_t len); /* 0 or -EINVAL; empty content id: -EINVAL */
 char *object_id_text(const struct object_id *id, char out[OBJECT_ID_TEXT]);
 bool object_id_equal(const struct object_id *a, const struct object_id *b);
+/* What distinguishes objects that are read from the same content: a directory is walked, too. Two that are nested by
+ * multiples of 32 have the same; one of them at least cannot be read at all. */
+static inline uint8_t object_tag(const struct object_id *id, bool is_dir)
+{
+    return (uint8_t)((id->indirection & 31) | (id->compressed ? 32 : 0) | (is_dir ? 64 : 0));
+}
 
 /* ---- the chunks of an object, in order, streamed ---- */
 
@@ -32,6 +39,9 @@ struct object_part {
  */
 struct object_parts;
 int object_parts_open(struct object_parts **ret, struct repo *r, const struct object_id *id, struct err *e);
+/* The same with contents that may have been read ahead. `ahead`: NULL, or borrowed until it is freed. */
+int object_parts_open_ahead(struct object_parts **ret, struct repo *r, struct content_ahead *ahead,
+                            const struct object_id *id, struct err *e);
 void object_parts_free(struct object_parts *p);
 static inline void object_parts_freep(struct object_parts **p)
 {
@@ -47,15 +57,20 @@ int object_parts_seek(struct object_parts *p, uint64_t offset, struct err *e);
 
 /*
  * Calls fn for every content that the object needs: those of its parts and of its index documents, of all levels. Some
- * may come more than once. Only index documents are read. A negative result of fn ends it and is returned.
+ * may come more than once. Only index documents are read, which may have been read ahead (`ahead`; NULL: none). A
+ * negative result of fn ends it and is returned.
  */
 typedef int object_content_fn(const struct content_id *id, void *arg, struct err *e);
-int object_contents_each(struct repo *r, const struct object_id *id, object_content_fn *fn, void *arg, struct err *e);
+int object_contents_each(struct repo *r, struct content_ahead *ahead, const struct object_id *id, object_content_fn *fn,
+                         void *arg, struct err *e);
 
 /* ---- reading an object as a byte stream ---- */
 
 struct object_reader;
 int object_reader_open(struct object_reader **ret, struct repo *r, const struct object_id *id, struct err *e);
+/* As object_parts_open_ahead(). */
+int object_reader_open_ahead(struct object_reader **ret, struct repo *r, struct content_ahead *ahead,
+                             const struct object_id *id, struct err *e);
 void object_reader_free(struct object_reader *o);
 static inline void object_reader_freep(struct object_reader **o)
 {

@@ -96,6 +96,16 @@ int repo_pack_there(struct repo *r, const struct index_entry *x, struct err *e);
 /* The cache for contents like this one; NULL: there is none. */
 struct metadata_cache *repo_metadata_cache(struct repo *r, const struct content_id *id);
 
+/*
+ * For what is read ahead of whoever needs it, where nothing may depend on it. content_reader_apart(): the memory of
+ * this reader is not counted by repo_memory(), whoever uses it limits it. content_read_memory(): what reading a content
+ * takes at most, its bytes included. content_try_entry(): as content_read_entry(), without any effect but the read:
+ * nothing is noted as damaged, no list is made anew. Negative: it could not be read.
+ */
+void content_reader_apart(struct content_reader *c);
+size_t content_read_memory(const struct repo *r, const struct index_entry *n);
+int64_t content_try_entry(struct content_reader *c, const struct index_entry *n, void *out, size_t cap);
+
 /* Makes a directory and its parents (0700). */
 int make_dirs(const char *path, struct err *e);
 

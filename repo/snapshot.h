@@ -88,6 +88,9 @@ int snapshot_parents(struct repo *r, const struct snapshot_source *src, struct s
 /* Calls fn for each entry of a directory object, streaming (any number of entries). The entry is cleared afterwards. */
 typedef int dir_fn(struct dir_entry *d, void *arg);
 int dir_each(struct repo *r, const struct object_id *dir, dir_fn *fn, void *arg, struct err *e);
+/* The same with contents that may have been read ahead (tree-ahead.h); NULL: none. */
+int dir_each_ahead(struct repo *r, struct content_ahead *ahead, const struct object_id *dir, dir_fn *fn, void *arg,
+                   struct err *e);
 
 /* Walks a path ("" = root itself, "a/b") from a snapshot's root. ERR_NOT_FOUND names the part that is missing. */
 int dir_lookup(struct repo *r, const struct dir_entry *root, const char *path, struct dir_entry *ret, struct err *e);

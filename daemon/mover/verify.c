@@ -12,6 +12,7 @@
 #include "repo/copy.h"
 #include "repo/item.h"
 #include "repo/pack.h"
+#include "repo/tree-ahead.h"
 
 #include "base/cleanup.h"
 #include "base/time.h"
@@ -25,9 +26,10 @@
 #define DEPTH_MAX 512 /* nested directories */
 #define PATH_LEN 4096
 #define BASE_MEMORY (24u << 20) /* of the process, its tables and sets */
-#define SHARES 1000000u         /* by their hashes, contents are in so many shares */
-#define WHY_MAX 256             /* damaged contents whose reason is kept as text */
-#define BATCH_FEW 2             /* contents hashed at a time, before reads ahead are given up for more */
+#define AHEAD_MEMORY (8u << 20)
+#define SHARES 1000000u /* by their hashes, contents are in so many shares */
+#define WHY_MAX 256     /* damaged contents whose reason is kept as text */
+#define BATCH_FEW 2     /* contents hashed at a time, before reads ahead are given up for more */
 #define PACK_MISSING 1u
 #define PACK_SHORT 2u
 #define PACK_INDEXED 4u
@@ -63,6 +65,7 @@ struct verify {
     uint64_t to_read; /* bytes, by the index */
     struct throttle *reads;
     /* of the walk */
+    struct content_ahead *ahead;
     struct snapshot *snapshot;
     char source[4500];
     char path[PATH_LEN];
@@ -626,7 +629,7 @@ static int damage_or_error(struct verify *v, const struct dir_entry *d, int rc, 
 static int walk_parts(struct verify *v, const struct dir_entry *d, struct err *e)
 {
     CLEANUP(object_parts_freep) struct object_parts *parts = NULL;
-    int rc = object_parts_open(&parts, v->repo, &d->obj, e);
+    int rc = object_parts_open_ahead(&parts, v->repo, v->ahead, &d->obj, e);
     while (rc >= 0) {
         struct object_part p;
         uint64_t count = 1;
@@ -679,8 +682,7 @@ static int walk_entry(struct verify *v, const struct dir_entry *d, unsigned dept
         return 0;
     }
     if (!v->telling) {
-        uint8_t tag = (uint8_t)((d->obj.indirection & 31) | (d->obj.compressed ? 32 : 0) | (d->type == 'd' ? 64 : 0));
-        int fresh = id_set_add(v->objects, &d->obj.content, tag, e);
+        int fresh = id_set_add(v->objects, &d->obj.content, object_tag(&d->obj, d->type == 'd'), e);
         if (fresh < 0)
             return fresh;
         if (!fresh) {
@@ -706,7 +708,7 @@ static int walk_entry(struct verify *v, const struct dir_entry *d, unsigned dept
     struct err inner = ERR_INIT;
     struct level l = {.v = v, .depth = depth, .path_len = strlen(v->path), .e = &inner};
     struct err own = ERR_INIT;
-    rc = dir_each(v->repo, &d->obj, walk_child, &l, &own);
+    rc = dir_each_ahead(v->repo, v->ahead, &d->obj, walk_child, &l, &own);
     if (rc < 0 && inner.cls != ERR_NONE) {
         *e = inner;
         return rc;
@@ -720,6 +722,7 @@ struct chosen {
     struct verify *v;
     char (*ids)[33]; /* sorted */
     size_t n;
+    struct tree_ahead *trees; /* in walk_snapshots() */
     struct err *e;
 };
 
@@ -733,11 +736,12 @@ static bool is_chosen(const struct chosen *c, const char *id)
     return bsearch(id, c->ids, c->n, sizeof *c->ids, compare_ids);
 }
 
-static int walk_snapshot(struct snapshot *s, void *arg)
+static int walk_snapshot(struct snapshot *s, struct content_ahead *ahead, void *arg)
 {
     struct chosen *c = arg;
     struct verify *v = c->v;
     v->snapshot = s;
+    v->ahead = ahead;
     v->hit = false;
     v->path[0] = '\0';
     snapshot_source_text(&s->source, v->source, sizeof v->source);
@@ -750,6 +754,14 @@ static int walk_snapshot(struct snapshot *s, void *arg)
     v->told = NULL;
     v->result->snapshots_damaged += v->hit;
     return rc;
+}
+
+static int add_snapshot(struct snapshot *s, void *arg)
+{
+    const struct chosen *c = arg;
+    const struct object_id *o = &s->root.obj;
+    const bool known = !c->v->telling && id_set_has(c->v->objects, &o->content, object_tag(o, s->root.type == 'd'));
+    return tree_ahead_add(c->trees, s, known);
 }
 
 static int sum_snapshot(struct snapshot *s, void *arg)
@@ -778,6 +790,14 @@ static int each_snapshot(struct chosen *c, snapshot_fn *fn, unsigned *bad, struc
     return rc;
 }
 
+static int walk_snapshots(struct chosen *c, unsigned *bad, struct err *e)
+{
+    CLEANUP(tree_ahead_freep) struct tree_ahead *trees = NULL;
+    int rc = tree_ahead_new(&trees, c->v->repo, AHEAD_MEMORY, walk_snapshot, c, e);
+    c->trees = trees;
+    return rc < 0 ? rc : tree_ahead_end(trees, each_snapshot(c, add_snapshot, bad, e), e);
+}
+
 static int verify_all(struct verify *v, struct chosen *c, struct err *e)
 {
     int rc = check_index(v, e);
@@ -794,7 +814,7 @@ static int verify_all(struct verify *v, struct chosen *c, struct err *e)
     if (v->by_bytes)
         v->reads->passed = &v->progress->taken_in; /* no thread reads yet */
     if (rc >= 0)
-        rc = each_snapshot(c, walk_snapshot, &bad, e);
+        rc = walk_snapshots(c, &bad, e);
     if (rc >= 0 && !v->result->contents_read)
         rc = read_least(v, e);
     int drained = fetcher_drain(v->fetcher, rc < 0 ? NULL : e);
@@ -805,7 +825,7 @@ static int verify_all(struct verify *v, struct chosen *c, struct err *e)
         rc = drained;
     if (rc >= 0 && (id_set_count(v->damaged) || v->documents)) {
         v->telling = true;
-        rc = each_snapshot(c, walk_snapshot, NULL, e);
+        rc = walk_snapshots(c, NULL, e);
     }
     if (rc < 0)
         return rc;
