@@ -73,6 +73,8 @@ int leftovers_remove_in(struct blobs *b, bool dry_run, struct blob_leftovers *re
     static const char *const dated[] = {"x", "n", "kopia.", "_snapferry."};
     CLEANUP(judge_fini) struct judge j = {.now_ns = INT64_MIN + SESSION_AGE_NS, .e = e};
     *ret = (struct blob_leftovers){0};
+    if (!blobs_are_files(b)) /* no such files: nothing has to be listed for them */
+        return 0;
     int rc = blobs_list(b, "s", add_marker, &j, e);
     for (size_t i = 0; i < sizeof dated / sizeof *dated && rc == 0; i++)
         rc = blobs_list(b, dated[i], newest, &j, e);

@@ -13,7 +13,8 @@
 #include "repo/blob.h"
 #include "repo/repo.h"
 
-/* Nothing to remove is no error, nor is a file that cannot be removed (warning). */
+/* Stores whose blobs are no files have none: nothing is asked. Nothing to remove is no error, nor is a file that cannot
+ * be removed (warning). */
 int leftovers_remove_in(struct blobs *b, bool dry_run, struct blob_leftovers *ret, struct err *e);
 int leftovers_remove(struct repo *r, bool dry_run, struct blob_leftovers *ret, struct err *e);
 

@@ -46,6 +46,13 @@ for cache in cold warm; do
 done
 requests=$(ask_service _requests)
 check "each is asked for once ($requests requests)" test "$requests" -le $((2 * (3 * SNAPSHOTS + 50) + SNAPSHOTS))
+# With room in the cache what is left are some lists and the like, none of them of what only directories have.
+room() { "$SF" --config-dir "$WORK/conf" --cache-dir "$CACHE.room" -r far repo usage --quiet >/dev/null; }
+room
+anew
+check "repo usage with a cache that has room" room
+requests=$(ask_service _requests)
+check "takes few requests ($requests)" test "$requests" -le 28
 anew
 check "verify" far verify --quiet
 few verify
