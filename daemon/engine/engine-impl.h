@@ -89,7 +89,7 @@ struct engine {
     bool storage_wanted; /* the storage is to be looked at now, whenever it was seen last */
     int64_t strays_ns;   /* when stray movers were looked for */
     bool results_wanted; /* result files of operations that have ended are to be looked for */
-    bool strays_running;
+    bool strays_running, leftovers_running;
     enum { OLD_TIMERS_GONE, OLD_TIMERS_LEFT, OLD_TIMERS_STOPPING } old_timers;
     int64_t looked_ns;          /* when the look at the storage that runs, or ran last, began */
     unsigned recoveries;        /* of the records, as last seen */

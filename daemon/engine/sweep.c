@@ -462,7 +462,9 @@ static int look_removing(const struct native_row *n, void *arg)
 
 static void leftovers_done(struct step_result *s, void *arg)
 {
-    engine_record_removed(arg, s);
+    struct engine *g = arg;
+    g->leftovers_running = false;
+    engine_record_removed(g, s);
 }
 
 /* ---- what was kept for inspection and is released ---- */
@@ -625,10 +627,13 @@ void sweep_storage(struct engine *g)
     struct leftovers x = {g, items};
     struct err e = ERR_INIT;
     sweep_kept(g);
-    native_row_each(g->records, NULL, look_removing, &x, NULL);
+    /* One at a time: where storage takes longer than from one sweep to the next they would pile up. */
+    if (!g->leftovers_running)
+        native_row_each(g->records, NULL, look_removing, &x, NULL);
     if (json_array_size(items)) {
         CLEANUP_JSON json_t *in = json_pack("{s:O}", "items", items);
-        step_start(g->steps, "remove what was left", step_remove, in, 600, leftovers_done, g, NULL, NULL);
+        g->leftovers_running =
+            step_start(g->steps, "remove what was left", step_remove, in, 600, leftovers_done, g, NULL, NULL) == 0;
     }
     if (g->orphans_running || (g->orphans_ns && now_ns() - g->orphans_ns < SWEEP_STORAGE_S * NS_PER_S))
         return;
