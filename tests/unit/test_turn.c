@@ -582,6 +582,27 @@ static void a_sweep_finds_what_no_event_told(void **state)
     assert_true(now_ns() - x->g->sweep_ns < period);
 }
 
+/* Sweeps do not wait for storage, and what is to be removed is removed by one of them at a time. */
+static void one_removal_at_a_time(void **state)
+{
+    struct fixture *x = *state;
+    struct err e = ERR_INIT;
+    assert_ok(records_begin(x->r, &e), &e);
+    add_native(x, "alias-1", "b-1", NATIVE_REMOVING);
+    assert_ok(records_commit(x->r, &e), &e);
+    run_until(x, is_idle, "the row");
+    x->g->orphans_ns = now_ns();
+    sweep_storage(x->g);
+    const unsigned n = steps_running(x->g->steps);
+    assert_int_equal(n, 1);
+    sweep_storage(x->g);
+    assert_int_equal(steps_running(x->g->steps), n);
+    run_until(x, is_idle, "the removal");
+    sweep_storage(x->g);
+    assert_int_equal(steps_running(x->g->steps), n);
+    run_until(x, is_idle, "another one");
+}
+
 /* However many operations begin in one second, and whatever the clock does. */
 static void names_of_one_second_differ(void **state)
 {
@@ -618,6 +639,7 @@ int main(void)
         T(a_step_that_cannot_be_started),
         T(progress_is_kept_in_memory),
         T(a_sweep_finds_what_no_event_told),
+        T(one_removal_at_a_time),
         T(names_of_one_second_differ),
     };
     return cmocka_run_group_tests_name("turn", tests, NULL, NULL);
