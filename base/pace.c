@@ -20,6 +20,14 @@ static double decayed(double x)
     return r / (1 + y * (1 + y / 2 * (1 + y / 3 * (1 + y / 4 * (1 + y / 5 * (1 + y / 6))))));
 }
 
+/* Of what has passed. What the first seconds were like, when packs are filled and nothing arrives, is soon forgotten.
+ */
+static double half_life(const struct pace *p, double t)
+{
+    const double third = (t - p->start) / 3;
+    return third < PACE_HALF_LIFE_MIN ? PACE_HALF_LIFE_MIN : third < PACE_HALF_LIFE ? third : PACE_HALF_LIFE;
+}
+
 static uint64_t is_less(uint64_t a, uint64_t b)
 {
     return a > b ? a - b : 0;
@@ -64,8 +72,8 @@ static void forecast(struct pace *p, double t, double dt)
         return;
     }
     const double end = t + to_read(&p->at) / speed, quarter = (t - p->start) / 4,
-                 half_life = quarter < PACE_END_HALF_LIFE ? quarter : PACE_END_HALF_LIFE;
-    p->end = p->end < 0 ? end : end + (p->end - end) * decayed(dt / half_life);
+                 settles = quarter < PACE_END_HALF_LIFE ? quarter : PACE_END_HALF_LIFE;
+    p->end = p->end < 0 ? end : end + (p->end - end) * decayed(dt / settles);
     if (p->end < t)
         p->end = t;
 }
@@ -103,7 +111,7 @@ void pace_add(struct pace *p, const struct pace_sample *s)
     p->waited += dt;
     if (!progress && p->waited < PACE_LUMP)
         return;
-    keep = decayed(p->waited / PACE_HALF_LIFE);
+    keep = decayed(p->waited / half_life(p, s->t));
     if (p->moving && !only_skipped) {
         p->passed = p->passed * keep + (double)read;
         p->pass_s = p->pass_s * keep + p->waited;

@@ -9,11 +9,12 @@
  *   would make it jump. It is bytes over time, both decaying with a half-life of PACE_HALF_LIFE seconds.
  * - The remaining time is derived from the bytes that will really be read: what the volume has allocated and was not
  *   read yet if that is known, else of what is left the share that was read so far; and from the rate of reading, zeros
- *   included. Its end, not its length, is smoothed with a half-life of PACE_END_HALF_LIFE seconds, or of a quarter of
- *   the phase while that is less: what the first seconds said is soon forgotten. There is none in the first PACE_SETTLE
- *   seconds of a phase (PACE_SETTLE_MIN, if a tenth was read by then), nor while there was no progress for PACE_STALL.
- *   Time before the first progress of a phase is preparation. Progress may come in lumps: the time between two of them
- *   counts when the second one comes, or after PACE_LUMP.
+ *   included, with a half-life of PACE_HALF_LIFE seconds or of a third of the phase, but PACE_HALF_LIFE_MIN. Its end,
+ *   not its length, is smoothed with a half-life of PACE_END_HALF_LIFE seconds, or of a quarter of the phase while that
+ *   is less: what the first seconds said is soon forgotten. There is none in the first PACE_SETTLE seconds of a phase
+ *   (PACE_SETTLE_MIN, if a tenth was read by then), nor while there was no progress for PACE_STALL. Time before the
+ *   first progress of a phase is preparation. Progress may come in lumps: the time between two of them counts when the
+ *   second one comes, or after PACE_LUMP.
  * - 100 % is shown only after the end.
  */
 #ifndef SNAPFERRY_BASE_PACE_H
@@ -23,6 +24,7 @@
 #include <stdint.h>
 
 #define PACE_HALF_LIFE 10.0
+#define PACE_HALF_LIFE_MIN 1.0
 #define PACE_END_HALF_LIFE 5.0
 #define PACE_SETTLE 5.0
 #define PACE_SETTLE_MIN 1.0
