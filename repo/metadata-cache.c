@@ -226,5 +226,5 @@ void metadata_cache_forget(struct metadata_cache *m, const char *pack, uint64_t 
 void metadata_cache_drop(struct metadata_cache *m)
 {
     if (!atomic_exchange(&m->dropped, true) && ftruncate(m->fd, 0) < 0)
-        atomic_store(&m->dropped, true); /* it stays as it is, and is not used */
+        log_warning("the file of metadata in the cache directory cannot be emptied: %s", strerror(errno));
 }
