@@ -5,7 +5,7 @@
 
 struct fetch_ahead {
     struct blobs *blobs;
-    uint64_t most;
+    uint64_t most, gap;
     const struct fetch_item *next; /* the first one that no slot has */
     size_t left;                   /* from there on */
     unsigned reads, started;
@@ -71,7 +71,8 @@ int fetch_thread(pthread_t *ret, void *(*fn)(void *), void *arg, const char *wha
     return sys ? err_set(e, ERR_GENERIC, sys, "cannot start %s", what) : 0;
 }
 
-int fetch_ahead_new(struct fetch_ahead **ret, struct blobs *b, unsigned reads, uint64_t most, struct err *e)
+int fetch_ahead_new(struct fetch_ahead **ret, struct blobs *b, unsigned reads, uint64_t most, uint64_t gap,
+                    struct err *e)
 {
     struct fetch_ahead *a = calloc(1, sizeof *a);
     if (!a)
@@ -79,6 +80,7 @@ int fetch_ahead_new(struct fetch_ahead **ret, struct blobs *b, unsigned reads, u
     a->blobs = b;
     a->reads = reads;
     a->most = most;
+    a->gap = gap;
     pthread_mutex_init(&a->lock, NULL);
     pthread_cond_init(&a->wanted, NULL);
     pthread_cond_init(&a->ended, NULL);
@@ -124,7 +126,7 @@ static void fill(struct fetch_ahead *a)
     for (; a->left && a->n < a->reads; a->n++) {
         struct slot *s = slot_at(a, a->n);
         s->item = a->next;
-        s->items = fetch_group(a->next, a->left, a->most, &s->from, &s->to);
+        s->items = fetch_group(a->next, a->left, a->most, a->gap, &s->from, &s->to);
         s->state = s->to - s->from > a->most ? SLOT_FAILED : SLOT_WANTED;
         a->next += s->items;
         a->left -= s->items;

@@ -18,8 +18,9 @@ struct fetch_ahead;
 /* Reads at a time, at most. */
 #define FETCH_AHEAD_MAX 8
 
-/* `blobs` is borrowed. reads: 1 to FETCH_AHEAD_MAX; most: bytes of one read. */
-int fetch_ahead_new(struct fetch_ahead **ret, struct blobs *b, unsigned reads, uint64_t most, struct err *e);
+/* `blobs` is borrowed. reads: 1 to FETCH_AHEAD_MAX; most: bytes of one read; gap: as fetch_group()'s. */
+int fetch_ahead_new(struct fetch_ahead **ret, struct blobs *b, unsigned reads, uint64_t most, uint64_t gap,
+                    struct err *e);
 /* A thread of a mover that fetches, with a small stack; `what` it is, for the error. */
 int fetch_thread(pthread_t *ret, void *(*fn)(void *), void *arg, const char *what, struct err *e);
 /* Waits for the reads that are under way. NULL allowed. */

@@ -4,9 +4,7 @@
 
 #include <string.h>
 
-#define GROUP_GAP (16u << 10) /* gap that is cheaper to read than to skip */
-
-size_t fetch_group(const struct fetch_item *items, size_t n, uint64_t most, uint64_t *from, uint64_t *to)
+size_t fetch_group(const struct fetch_item *items, size_t n, uint64_t most, uint64_t gap, uint64_t *from, uint64_t *to)
 {
     const struct index_entry *first = &items[0].entry;
     const uint64_t limit = (uint64_t)first->offset + most;
@@ -17,7 +15,7 @@ size_t fetch_group(const struct fetch_item *items, size_t n, uint64_t most, uint
     for (; len < n && *to <= limit; len++) {
         const struct index_entry *x = &items[len].entry;
         const uint64_t end = (uint64_t)x->offset + x->packed;
-        if (strcmp(x->pack, first->pack) != 0 || x->offset < *from || x->offset > *to + GROUP_GAP || end > limit)
+        if (strcmp(x->pack, first->pack) != 0 || x->offset < *from || x->offset > *to + gap || end > limit)
             break;
         if (end > *to)
             *to = end;

@@ -331,7 +331,7 @@ static void group_begin(struct fetch_worker *w)
         w->stats.read_s += seconds_since(&since);
         return;
     }
-    w->in_group = fetch_group(w->item, w->left, FETCH_GROUP_BYTES, &w->group_from, &to);
+    w->in_group = fetch_group(w->item, w->left, FETCH_GROUP_BYTES, FETCH_GROUP_GAP, &w->group_from, &to);
     content_reader_ahead(w->reader, &w->item->entry);
     if (w->left > w->in_group)
         content_reader_ahead(w->reader, &w->item[w->in_group].entry);
@@ -520,7 +520,7 @@ static void *worker_main(void *arg)
         rc = compressor_new(&w->compressor, &e);
     if (rc >= 0 && f->ahead)
         rc = fetch_ahead_new(&w->ahead, repo_blobs(f->repo), f->ahead, fetch_ahead_bytes(f->repo, f->sink.usual_len),
-                             &e);
+                             FETCH_GROUP_GAP, &e);
     else if (rc >= 0 && !(w->group = malloc(FETCH_GROUP_BYTES)))
         rc = err_nomem(&e);
     if (rc >= 0)

@@ -54,10 +54,12 @@ struct fetch_sink {
 #define FETCH_GROUP_BYTES (256u << 10)
 #define FETCH_AHEAD_BYTES (4u << 20) /* or a longest content */
 
-/* How many of the n items (at least one) are read with one request: neighbours in one pack. *from and *to: the bytes
- * of it, which for more than one item are at most `most` and have all of each item in them. Places come from
- * the repository: they may overlap, be of any length and in any order. Pure. */
-size_t fetch_group(const struct fetch_item *items, size_t n, uint64_t most, uint64_t *from, uint64_t *to);
+#define FETCH_GROUP_GAP (16u << 10) /* between two contents, which is cheaper to read than to skip */
+
+/* How many of the n items (at least one) are read with one request: neighbours in one pack, with `gap` bytes between
+ * two of them at most. *from and *to: the bytes of it, which for more than one item are at most `most` and have all of
+ * each item in them. Places come from the repository: they may overlap, be of any length and in any order. Pure. */
+size_t fetch_group(const struct fetch_item *items, size_t n, uint64_t most, uint64_t gap, uint64_t *from, uint64_t *to);
 
 struct fetcher;
 

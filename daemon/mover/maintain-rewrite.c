@@ -12,6 +12,7 @@
 #include "base/cleanup.h"
 #include "base/crash.h"
 #include "base/time.h"
+#include "daemon/mover/fetch-ahead.h"
 #include "repo/compress.h"
 
 #include <errno.h>
@@ -20,8 +21,11 @@
 #include <string.h>
 
 #define SHORT_PERCENT 60             /* of the size of packs, as stock Kopia's */
-#define WINDOW ((size_t)16 << 20)    /* of a pack that is read at a time */
+#define READ ((uint64_t)8 << 20)     /* of a pack that is read with one request */
+#define READS_FAR 4                  /* at a time, where each of them waits for a network */
+#define READS_NEAR 2                 /* and where blobs are files */
 #define GAP ((uint64_t)1 << 20)      /* between two contents that is read along */
+#define BLOCK 1024                   /* contents whose reads are planned at a time */
 #define LONGEST ((uint32_t)64 << 20) /* of a content that is rewritten */
 #define PACK_EXTRA ((uint64_t)64 << 10)
 #define BATCH ((uint64_t)1 << 17) /* contents held in memory, at 80 bytes */
@@ -46,7 +50,9 @@ struct rewrite {
     struct session *s;
     struct put_scratch *scratch;
     struct content_reader *reader;
-    uint8_t *window;
+    struct fetch_ahead *ahead;
+    struct fetch_item *items; /* two blocks: what is read for them, and for those that follow */
+    size_t block, given;      /* contents: where the last block begins, how many were in blocks */
     struct err *e;
 };
 
@@ -160,7 +166,10 @@ static int rewrite_begin(struct rewrite *w, struct err *e)
         rc = put_scratch_new(&w->scratch, r, 0, 0, e);
     if (rc == 0)
         rc = content_reader_new(&w->reader, r, e);
-    if (rc == 0 && !(w->window = malloc(WINDOW)))
+    const bool near = blobs_are_files(repo_blobs(r));
+    if (rc == 0)
+        rc = fetch_ahead_new(&w->ahead, repo_blobs(r), near ? READS_NEAR : READS_FAR, READ, GAP, e);
+    if (rc == 0 && !(w->items = calloc(2 * BLOCK, sizeof *w->items)))
         rc = err_nomem(e);
     return rc;
 }
@@ -209,44 +218,36 @@ static int piece_move(struct rewrite *w, const struct piece *p, const uint8_t *s
     return rc;
 }
 
-/* How many pieces from the first one on are read together, and how many bytes that is. */
-static size_t window_plan(const struct piece *p, size_t n, size_t *len)
+/* Reads of the next block are planned once nothing but the last one is left: the items before it are not in use. */
+static void block_follow(struct rewrite *w, size_t i)
 {
-    size_t k = 1;
-    uint64_t end = (uint64_t)p->offset + p->packed;
-    for (; k < n && p[k].pack == p->pack && p[k].offset <= end + GAP; k++) {
-        const uint64_t to = (uint64_t)p[k].offset + p[k].packed;
-        if (to - p->offset > WINDOW)
-            break;
-        end = to > end ? to : end;
-    }
-    *len = end - p->offset;
-    return k;
+    if (w->given == w->n || i < w->block || !fetch_ahead_wants(w->ahead))
+        return;
+    struct fetch_item *items = w->items + w->given / BLOCK % 2 * BLOCK;
+    const size_t n = w->n - w->given < BLOCK ? w->n - w->given : BLOCK;
+    for (size_t k = 0; k < n; k++)
+        items[k] = (struct fetch_item){.entry = entry_of(w, &w->all[w->given + k])};
+    w->block = w->given;
+    w->given += n;
+    fetch_ahead_follow(w->ahead, items, n);
 }
 
 static int pieces_move(struct rewrite *w, struct err *e)
 {
-    size_t step, len;
+    size_t step;
     const struct pack_record *pack = NULL;
     int rc = w->n ? rewrite_begin(w, e) : 0;
+    w->block = w->given = 0;
     for (size_t i = 0; rc == 0 && i < w->n; i += step) {
-        struct err own = ERR_INIT;
+        uint64_t from;
+        const uint8_t *sealed;
         const struct piece *p = &w->all[i];
-        step = window_plan(p, w->n - i, &len);
-        bool whole = step > 1 && len <= WINDOW;
+        block_follow(w, i);
+        step = fetch_ahead_next(w->ahead, &sealed, &from);
         w->m->ret->rewritten_packs += pack != p->pack;
         pack = p->pack;
-        if (whole) {
-            rc = blobs_read(repo_blobs(w->m->r), name_of(w, p), p->offset, w->window, len, &own);
-            whole = rc == 0;
-            if (rc < 0 && rc != -ENOENT && !is_unreadable(rc, &own)) {
-                *e = own;
-                return rc;
-            }
-            rc = 0; /* a pack that is cut short: one by one */
-        }
         for (size_t k = 0; rc == 0 && k < step; k++)
-            rc = piece_move(w, &p[k], whole ? w->window + (p[k].offset - p->offset) : NULL, e);
+            rc = piece_move(w, &p[k], sealed ? sealed + (p[k].offset - from) : NULL, e);
     }
     return rc;
 }
@@ -289,7 +290,8 @@ int run_rewrite(struct run *m, struct err *e)
         rc = session_flush(w.s, e);
         crash_point("maintenance-rewritten");
     }
-    free(w.window);
+    fetch_ahead_free(w.ahead);
+    free(w.items);
     free(w.all);
     content_reader_free(w.reader);
     put_scratch_free(w.scratch);

@@ -97,7 +97,7 @@ static struct fetch_ahead *ahead(unsigned reads)
 {
     struct err e = ERR_INIT;
     struct fetch_ahead *a = NULL;
-    assert_ok(fetch_ahead_new(&a, store, reads, MOST, &e), &e);
+    assert_ok(fetch_ahead_new(&a, store, reads, MOST, FETCH_GROUP_GAP, &e), &e);
     return a;
 }
 
@@ -217,7 +217,7 @@ static void a_thread_cannot_be_started(void **state)
         struct err e = ERR_INIT;
         struct fetch_ahead *a = NULL;
         refuse_at = at;
-        assert_int_equal(fetch_ahead_new(&a, store, 4, MOST, &e), -EAGAIN);
+        assert_int_equal(fetch_ahead_new(&a, store, 4, MOST, FETCH_GROUP_GAP, &e), -EAGAIN);
         assert_null(a);
         assert_non_null(strstr(e.msg, "cannot start a thread that reads ahead: "));
     }

@@ -27,12 +27,12 @@ static void neighbours_are_read_together(void **state)
     put(1, "p1", 1500, 500);
     put(2, "p1", 10000, 96);
     put(3, "p2", 10096, 96);
-    assert_int_equal(fetch_group(items, 4, FETCH_GROUP_BYTES, &from, &to), 3);
+    assert_int_equal(fetch_group(items, 4, FETCH_GROUP_BYTES, FETCH_GROUP_GAP, &from, &to), 3);
     assert_int_equal(from, 1000);
     assert_int_equal(to, 10096);
-    assert_int_equal(fetch_group(items, 2, FETCH_GROUP_BYTES, &from, &to), 2);
+    assert_int_equal(fetch_group(items, 2, FETCH_GROUP_BYTES, FETCH_GROUP_GAP, &from, &to), 2);
     assert_int_equal(to, 2000);
-    assert_int_equal(fetch_group(items + 3, 1, FETCH_GROUP_BYTES, &from, &to), 1);
+    assert_int_equal(fetch_group(items + 3, 1, FETCH_GROUP_BYTES, FETCH_GROUP_GAP, &from, &to), 1);
 }
 
 static void distant_ones_are_not(void **state)
@@ -40,9 +40,9 @@ static void distant_ones_are_not(void **state)
     (void)state;
     put(0, "p1", 0, 1000);
     put(1, "p1", 1000 + (16u << 10) + 1, 1000);
-    assert_int_equal(fetch_group(items, 2, FETCH_GROUP_BYTES, &from, &to), 1);
+    assert_int_equal(fetch_group(items, 2, FETCH_GROUP_BYTES, FETCH_GROUP_GAP, &from, &to), 1);
     put(1, "p1", 1000 + (16u << 10), 1000);
-    assert_int_equal(fetch_group(items, 2, FETCH_GROUP_BYTES, &from, &to), 2);
+    assert_int_equal(fetch_group(items, 2, FETCH_GROUP_BYTES, FETCH_GROUP_GAP, &from, &to), 2);
 }
 
 static void a_group_is_bounded(void **state)
@@ -51,7 +51,7 @@ static void a_group_is_bounded(void **state)
     put(0, "p1", 64, FETCH_GROUP_BYTES - 100);
     put(1, "p1", 64 + FETCH_GROUP_BYTES - 100, 100);
     put(2, "p1", 64 + FETCH_GROUP_BYTES, 1);
-    assert_int_equal(fetch_group(items, 3, FETCH_GROUP_BYTES, &from, &to), 2);
+    assert_int_equal(fetch_group(items, 3, FETCH_GROUP_BYTES, FETCH_GROUP_GAP, &from, &to), 2);
     assert_int_equal(to - from, FETCH_GROUP_BYTES);
 }
 
@@ -61,10 +61,10 @@ static void one_that_is_too_long_is_alone(void **state)
     (void)state;
     put(0, "p1", 4096, 377484);
     put(1, "p1", 8192, 100);
-    assert_int_equal(fetch_group(items, 2, FETCH_GROUP_BYTES, &from, &to), 1);
+    assert_int_equal(fetch_group(items, 2, FETCH_GROUP_BYTES, FETCH_GROUP_GAP, &from, &to), 1);
     put(0, "p1", UINT32_MAX, UINT32_MAX);
     put(1, "p1", UINT32_MAX, 1);
-    assert_int_equal(fetch_group(items, 2, FETCH_GROUP_BYTES, &from, &to), 1);
+    assert_int_equal(fetch_group(items, 2, FETCH_GROUP_BYTES, FETCH_GROUP_GAP, &from, &to), 1);
     assert_true(to == 2 * (uint64_t)UINT32_MAX);
 }
 
@@ -73,7 +73,7 @@ static void one_before_the_first_is_not_of_it(void **state)
     (void)state;
     put(0, "p1", 4096, 100);
     put(1, "p1", 4000, 50);
-    assert_int_equal(fetch_group(items, 2, FETCH_GROUP_BYTES, &from, &to), 1);
+    assert_int_equal(fetch_group(items, 2, FETCH_GROUP_BYTES, FETCH_GROUP_GAP, &from, &to), 1);
 }
 
 static uint32_t below(unsigned *seed, uint32_t n)
@@ -89,7 +89,7 @@ static void whatever_the_index_says(void **state)
         static const uint32_t lengths[] = {10, 5000, 120000, 400000, UINT32_MAX};
         for (size_t i = 0; i < N; i++)
             put(i, below(&seed, 8) ? "p1" : "p2", below(&seed, 30000), below(&seed, lengths[below(&seed, 5)]));
-        const size_t n = fetch_group(items, N, FETCH_GROUP_BYTES, &from, &to);
+        const size_t n = fetch_group(items, N, FETCH_GROUP_BYTES, FETCH_GROUP_GAP, &from, &to);
         assert_in_range(n, 1, N);
         several += n > 1;
         assert_true(n == 1 || to - from <= FETCH_GROUP_BYTES);
