@@ -73,6 +73,24 @@ int run_look(struct run *m, struct err *e);
  * deleted until then count as dropped, INT64_MIN: none. */
 int run_delete(struct run *m, int64_t late_s, struct err *e);
 
+/* ---- maintain-lookup.c ---- */
+
+/* What a pack says of itself. */
+struct pack_said {
+    bool unknown, manifest; /* contents that no index has; manifests among them */
+    bool unreadable;        /* its own index */
+    bool needed;            /* a copy of a content that snapshots need, and whose pack is missing */
+};
+/* Called for one pack at a time, by any thread; not for those that were deleted since they were listed. 1: it is
+ * deleted (not in a dry run) and counted. Negative ends all. */
+typedef int pack_said_fn(struct run *m, const struct blob_info *i, const struct pack_said *said, struct err *e);
+struct pack_lookups;
+int pack_lookups_new(struct pack_lookups **ret, struct run *m, pack_said_fn *judge, struct err *e);
+void pack_lookups_freep(struct pack_lookups **x); /* NULL allowed */
+/* The pack is asked by pack_lookups_end() at the latest, which may be called several times. */
+int pack_lookups_add(struct pack_lookups *x, const struct blob_info *i, struct err *e);
+int pack_lookups_end(struct pack_lookups *x, struct err *e);
+
 /* ---- maintain-locks.c ---- */
 
 /* Whether the repository wants the object locks of its blobs to be extended by maintenance. */

@@ -3,9 +3,7 @@
 #include "daemon/mover/maintain-impl.h"
 
 #include "base/cleanup.h"
-#include "base/crash.h"
 #include "base/time.h"
-#include "repo/pack.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -56,60 +54,18 @@ static int64_t session_seen(const struct run *m, const char *blob)
     return seen;
 }
 
-/* ---- what a pack says of itself ---- */
-
-struct lookup {
-    const struct run *m;
-    bool unknown, manifest; /* contents that no index has; manifests among them */
-    bool unreadable;        /* its own index */
-    bool needed;            /* a copy of a content that snapshots need, and whose pack is missing */
-    bool gone;              /* deleted since it was listed */
-    struct err *e;
-};
-
-static int entry_lookup(const struct index_entry *en, void *arg)
-{
-    struct lookup *l = arg;
-    struct index_entry stands;
-    int rc = index_set_knows(repo_index(l->m->r), &en->id, l->e);
-    if (rc < 0)
-        return rc;
-    if (rc && l->m->missing && id_set_has(l->m->mark.used, &en->id, 0)) {
-        struct err ignored = ERR_INIT;
-        l->needed = l->needed || index_set_find(repo_index(l->m->r), &en->id, &stands, &ignored) < 0 ||
-                    !pack_table_find(l->m->packs, stands.pack);
-    }
-    if (!rc && en->id.prefix == MANIFEST_PREFIX)
-        l->manifest = true;
-    else if (!rc)
-        l->unknown = true;
-    return 0;
-}
-
-/* Whether the pack has contents that no index has. */
-static int pack_lookup(const struct run *m, const struct blob_info *i, struct lookup *l, struct err *e)
-{
-    struct err own = ERR_INIT, inner = ERR_INIT;
-    *l = (struct lookup){.m = m, .e = &inner};
-    int rc = pack_read_local_index(repo_blobs(m->r), repo_sealer(m->r), i->name, i->length, entry_lookup, l, &own);
-    if (inner.cls) {
-        *e = inner;
-        return rc;
-    }
-    l->gone = rc == -ENOENT; /* a list may lag behind deletions */
-    l->unreadable = !l->gone && is_unreadable(rc, &own);
-    if (rc < 0 && !l->unreadable && !l->gone)
-        *e = own;
-    return l->unreadable || l->gone ? 0 : rc;
-}
-
 /* ---- before anything is judged ---- */
+
+struct suspects {
+    struct run *m;
+    struct pack_lookups *lookups;
+};
 
 static int pack_suspect(const struct blob_info *i, void *arg)
 {
-    struct run *m = arg;
+    const struct suspects *s = arg;
+    struct run *m = s->m;
     struct pack_record *p = pack_table_find(m->packs, i->name);
-    struct lookup l;
     const int64_t margin = blobs_lists_lag(repo_blobs(m->r)) ? LAGGING_MARGIN_NS : LISTING_MARGIN_NS;
     if (p)
         p->time_ns = i->mtime_ns;
@@ -118,18 +74,21 @@ static int pack_suspect(const struct blob_info *i, void *arg)
      * Manifests are in packs with q only (section 7.2). */
     if (!p || i->name[0] != 'q' || (p->damage & PACK_LIVE) || i->mtime_ns > m->started_ns - margin ||
         session_seen(m, i->name) != INT64_MIN)
+        return run_interrupted(m, m->e);
+    return pack_lookups_add(s->lookups, i, m->e);
+}
+
+static int suspect_judge(struct run *m, const struct blob_info *i, const struct pack_said *said, struct err *e)
+{
+    (void)m;
+    if (!(said->manifest && said->unknown))
         return 0;
-    int rc = run_interrupted(m, m->e);
-    if (rc == 0)
-        rc = pack_lookup(m, i, &l, m->e);
-    if (rc < 0 || !(l.manifest && l.unknown))
-        return rc;
-    err_set(m->e, ERR_DAMAGE, EBADMSG,
+    err_set(e, ERR_DAMAGE, EBADMSG,
             "no index has pack %s, which contains snapshots or policies, and no session is writing it: its index may "
             "have been lost, so nothing is removed",
             i->name);
-    return err_hint(m->e, "run `repo repair` to rebuild the index from the packs: after that maintenance runs again, "
-                          "and frees what is not needed");
+    return err_hint(e, "run `repo repair` to rebuild the index from the packs: after that maintenance runs again, "
+                       "and frees what is not needed");
 }
 
 /* What is marked deleted would at once count as dropped, without the time in which others are seen to need it. */
@@ -150,6 +109,7 @@ static int check_watermark(const struct run *m, struct err *e)
 int run_look(struct run *m, struct err *e)
 {
     struct blobs *b = repo_blobs(m->r);
+    CLEANUP(pack_lookups_freep) struct pack_lookups *lookups = NULL;
     int rc = markers_load(m->r, &m->markers, &m->n_markers, e);
     if (rc == 0)
         rc = index_set_refresh(repo_index(m->r), e);
@@ -166,9 +126,12 @@ int run_look(struct run *m, struct err *e)
         rc = pack_table_index(m->packs, e);
     if (rc == 0)
         rc = index_set_each_all(repo_index(m->r), entry_known, m, e);
+    if (rc == 0)
+        rc = pack_lookups_new(&lookups, m, suspect_judge, e);
+    struct suspects s = {m, lookups};
     for (size_t i = 0; rc == 0 && i < sizeof pack_letters; i++)
-        rc = blobs_list(b, (char[]){pack_letters[i], 0}, pack_suspect, m, e);
-    return rc;
+        rc = blobs_list(b, (char[]){pack_letters[i], 0}, pack_suspect, &s, e);
+    return rc == 0 ? pack_lookups_end(lookups, e) : rc;
 }
 
 /* ---- deleting ---- */
@@ -177,6 +140,7 @@ int run_look(struct run *m, struct err *e)
 
 struct deletion {
     struct run *m;
+    struct pack_lookups *lookups;
     int64_t late_s;
     struct index_entry losers[LOSERS_MAX]; /* of the content whose entries are being read */
     size_t n_losers;
@@ -274,7 +238,6 @@ static int pack_judge(const struct blob_info *i, void *arg)
     struct maintain_result *res = m->ret;
     const struct pack_record *p = pack_table_find(m->packs, i->name);
     const int64_t now = m->started_ns + NS_PER_S, seen = session_seen(m, i->name);
-    struct lookup l;
     if (!p)
         return 0; /* younger than the run */
     if (p->damage & PACK_REFERRED) {
@@ -289,12 +252,17 @@ static int pack_judge(const struct blob_info *i, void *arg)
         hold(m, &res->session, &res->session_until_ns, seen + m->safety->session_age, i->length);
         return 0;
     }
-    int rc = run_interrupted(m, d->e);
-    if (rc == 0)
-        rc = pack_lookup(m, i, &l, d->e);
-    if (rc < 0 || l.gone)
-        return rc;
-    if (l.needed) {
+    return pack_lookups_add(d->lookups, i, d->e);
+}
+
+/* One to which nothing refers. */
+static int unreferred_judge(struct run *m, const struct blob_info *i, const struct pack_said *said, struct err *e)
+{
+    struct maintain_result *res = m->ret;
+    const struct pack_record *p = pack_table_find(m->packs, i->name);
+    const int64_t now = m->started_ns + NS_PER_S;
+    (void)e;
+    if (said->needed) {
         log_warning(
             "pack %s is kept: no index has it, but it contains what snapshots need and what is missing where the "
             "index has it; `repo repair` puts it into the index",
@@ -302,18 +270,13 @@ static int pack_judge(const struct blob_info *i, void *arg)
         hold(m, &res->unknown, &res->unknown_until_ns, now + m->safety->pack_age, i->length);
         return 0;
     }
-    const bool doubtful = l.unknown || l.manifest || (l.unreadable && !(p->damage & PACK_KNOWN));
-    if (doubtful && seen == INT64_MIN && now - i->mtime_ns < UNKNOWN_AGE_NS) {
+    const bool known = p && (p->damage & PACK_KNOWN);
+    const bool doubtful = said->unknown || said->manifest || (said->unreadable && !known);
+    if (doubtful && session_seen(m, i->name) == INT64_MIN && now - i->mtime_ns < UNKNOWN_AGE_NS) {
         hold(m, &res->unknown, &res->unknown_until_ns, i->mtime_ns + UNKNOWN_AGE_NS, i->length);
         return 0;
     }
-    if (!m->o->dry_run) {
-        rc = blobs_delete(repo_blobs(m->r), i->name, d->e);
-        crash_point("maintenance-pack-deleted");
-    }
-    if (rc == 0)
-        sum_add(&res->deleted, i->length);
-    return rc;
+    return 1;
 }
 
 /* Behind the packs: the marker of a session accounts for its packs until they are gone. */
@@ -336,6 +299,7 @@ static int markers_delete(struct run *m, struct err *e)
 
 int run_delete(struct run *m, int64_t late_s, struct err *e)
 {
+    CLEANUP(pack_lookups_freep) struct pack_lookups *lookups = NULL;
     struct deletion *d CLEANUP_FREE = calloc(1, sizeof *d);
     if (!d)
         return err_nomem(e);
@@ -364,8 +328,13 @@ int run_delete(struct run *m, int64_t late_s, struct err *e)
         rc = tidy_check(m->r, e);
     if (rc == 0)
         rc = index_set_each_all(repo_index(m->r), entry_refers, d, e);
+    if (rc == 0)
+        rc = pack_lookups_new(&lookups, m, unreferred_judge, e);
+    d->lookups = lookups;
     for (size_t i = 0; rc == 0 && i < sizeof pack_letters; i++)
         rc = blobs_list(repo_blobs(m->r), (char[]){pack_letters[i], 0}, pack_judge, d, e);
+    if (rc == 0)
+        rc = pack_lookups_end(lookups, e);
     m->n_markers = before; /* each once */
     return rc == 0 ? markers_delete(m, e) : rc;
 }

@@ -216,6 +216,16 @@ check "without delays" grep -q 'safety=none: data of backups that run now' <<<"$
 check "it frees in one run" grep -qE '^Freed [1-9][0-9]*\.[0-9] MiB of' <<<"$out"
 check "all that is left is whole" sf "$R" verify --quiet
 
+# A pack that nothing needs and whose end is missing has no index of its own: it is deleted all the same.
+random_file "$WORK/g" 9000000 40
+take g short
+cut=$(find "$R/p" -type f -newer "$WORK/g" -size +8000k -printf '%T@ %p\n' | sort -n | tail -n 1 | cut -d' ' -f2-)
+sf "$R" snapshot delete latest --as g@h:/short --force --quiet
+truncate -s -200 "${cut:-/none}"
+for i in 1 2; do m --safety=none --quiet 2>/dev/null; done
+same "a pack that is cut short is deleted" "$(find "$cut" 2>/dev/null)" ""
+check "and what is left is whole" sf "$R" verify --quiet
+
 # Times of files that somebody has set, later than 64 bits of nanoseconds can say: as late as can be, never long ago.
 if [ -z "${THROUGH_S3:-}" ]; then
     cp -r "$R" "$WORK/late"
