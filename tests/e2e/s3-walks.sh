@@ -67,7 +67,10 @@ ask_service _fault/none/0 >/dev/null
 same_numbers "a read ahead that fails is no damage, and makes nothing garbage"
 
 # What is damaged in the middle is named as in a directory.
-pack=$(find "$WORK/near" -name '*.f' -path '*/q*' | sort | sed -n 15p)
+# The pack of some backup, which has an index document and behind it a directory; others have policies alone.
+name=$("$TOOLS/index_entries" "$WORK/near" "$WORK/password" | awk '/^x/ {print $2}' | sort | sed -n 15p)
+pack=$(find "$WORK/near" -name "*${name: -40}.f")
+check "the pack of a backup" test -f "$pack"
 words() { sed -E "s#^snapferry: ##; s#http://[^ ]*|$WORK/near##g" "$1"; }
 damaged() { # WHAT: is damaged by now
     local verb rc where
