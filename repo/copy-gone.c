@@ -2,10 +2,12 @@
 #include "repo/copy-gone.h"
 
 #include "base/cleanup.h"
+#include "base/team.h"
 #include "base/time.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,37 +120,58 @@ static bool is_pack(const struct gone *g)
     return g->name[0] == 'p' || g->name[0] == 'q';
 }
 
+/* Those that are deleted now. */
+struct deletion {
+    const struct work *w;
+    struct gone **due;
+    pthread_mutex_t lock; /* of */
+    struct copy_sum *deleted;
+};
+
 /* A list may lack what is there: each is asked for by its name. */
-static int delete_one(const struct work *w, struct gone *g, struct copy_sum *deleted, struct err *e)
+static int delete_one(void *arg, size_t k, struct err *e)
 {
+    struct deletion *d = arg;
+    const struct gone_opts *o = d->w->o;
+    struct gone *g = d->due[k];
     struct blob_info i;
     struct err none = ERR_INIT;
-    int rc = w->o->go_on(w->o->arg, e);
+    int rc = o->go_on(o->arg, e);
     if (rc < 0)
         return rc;
-    rc = blobs_stat(repo_blobs(w->o->from), g->name, &i, &none);
+    rc = blobs_stat(repo_blobs(o->from), g->name, &i, &none);
     if (rc == 0)
         return 0;
     if (rc != -ENOENT) {
         *e = none;
         return rc;
     }
-    rc = blobs_delete(w->o->to, g->name, e);
-    if (rc == 0) {
-        deleted->n++;
-        deleted->bytes += g->length;
-        g->name[0] = '\0';
-    }
-    return rc;
+    rc = blobs_delete(o->to, g->name, e);
+    if (rc < 0)
+        return rc;
+    pthread_mutex_lock(&d->lock);
+    d->deleted->n++;
+    d->deleted->bytes += g->length;
+    pthread_mutex_unlock(&d->lock);
+    g->name[0] = '\0';
+    return 0;
 }
 
+/* Indexes before packs. */
 static int delete_due(const struct work *w, struct copy_sum *deleted, struct err *e)
 {
-    int rc = 0;
-    for (unsigned packs = 0; packs < 2; packs++)
-        for (size_t i = 0; rc == 0 && i < w->n; i++)
+    CLEANUP_FREE struct gone **due = malloc((w->n + 1) * sizeof *due);
+    struct deletion d = {.w = w, .due = due, .lock = PTHREAD_MUTEX_INITIALIZER, .deleted = deleted};
+    const bool near = blobs_are_files(w->o->to) && blobs_are_files(repo_blobs(w->o->from));
+    int rc = due ? 0 : err_nomem(e);
+    for (unsigned packs = 0; rc == 0 && packs < 2; packs++) {
+        size_t n = 0;
+        for (size_t i = 0; i < w->n; i++)
             if (is_due(w, &w->all[i]) && is_pack(&w->all[i]) == (packs == 1))
-                rc = delete_one(w, &w->all[i], deleted, e);
+                due[n++] = &w->all[i];
+        rc = team_run(near ? 1 : TEAM_FAR, n, delete_one, &d, e);
+    }
+    pthread_mutex_destroy(&d.lock);
     return rc;
 }
 

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "repo/epoch-tidy.h"
 
-#include "base/units.h"
 #include "base/bytes.h"
 #include "base/cleanup.h"
 #include "base/crash.h"
+#include "base/team.h"
 #include "base/time.h"
+#include "base/units.h"
 #include "repo/item.h"
 #include "repo/marker.h"
 #include "repo/repo-impl.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -444,6 +446,29 @@ static int check_covered(struct repo *r, const struct epoch_listing *l, int64_t 
     return rc;
 }
 
+/* Index blobs that a compacted set replaces. */
+struct deletion {
+    struct repo *r;
+    const struct blob_info *old;
+    bool dry_run;
+    pthread_mutex_t lock; /* of */
+    struct epoch_tidied *ret;
+};
+
+static int delete_one(void *arg, size_t i, struct err *e)
+{
+    struct deletion *d = arg;
+    const int rc = d->dry_run ? 0 : blobs_delete(d->r->blobs, d->old[i].name, e);
+    crash_point("maintenance-superseded");
+    if (rc < 0)
+        return rc;
+    pthread_mutex_lock(&d->lock);
+    d->ret->superseded++;
+    d->ret->bytes += d->old[i].length;
+    pthread_mutex_unlock(&d->lock);
+    return 0;
+}
+
 int tidy_superseded(struct repo *r, bool dry_run, struct epoch_tidied *ret, struct err *e)
 {
     CLEANUP(epoch_listing_clear) struct epoch_listing l = {0};
@@ -458,13 +483,10 @@ int tidy_superseded(struct repo *r, bool dry_run, struct epoch_tidied *ret, stru
             ;
         size_t count = end - i;
         rc = check_covered(r, &l, epoch, old + i, &count, e);
-        for (size_t k = i; rc == 0 && k < i + count; k++) {
-            if (!dry_run)
-                rc = blobs_delete(r->blobs, old[k].name, e);
-            crash_point("maintenance-superseded");
-            ret->superseded += rc == 0;
-            ret->bytes += rc == 0 ? old[k].length : 0;
-        }
+        struct deletion d = {r, old + i, dry_run, PTHREAD_MUTEX_INITIALIZER, ret};
+        if (rc == 0)
+            rc = team_run(blobs_are_files(r->blobs) || dry_run ? 1 : TEAM_FAR, count, delete_one, &d, e);
+        pthread_mutex_destroy(&d.lock);
     }
     return rc;
 }

@@ -7,16 +7,16 @@
  */
 #include "daemon/mover/maintain-impl.h"
 
-#include "base/units.h"
 #include "base/cleanup.h"
+#include "base/team.h"
+#include "base/units.h"
 
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define BATCH 1000 /* names held in memory */
-#define THREADS 8
+#define BATCH 1000          /* names held in memory */
 #define FRESH_NS NS_PER_MIN /* a blob that was put so shortly before the run is left to the next one */
 #define LONGER_NS (24 * NS_PER_H)
 
@@ -24,7 +24,6 @@ struct batch {
     struct run *m;
     char (*names)[BLOB_NAME_MAX + 1];
     size_t n;
-    atomic_size_t next;
     pthread_mutex_t lock; /* of the rest */
     uint64_t failed;
     struct err first; /* why */
@@ -36,35 +35,28 @@ bool run_extends(const struct run *m)
     return m->params.extend_locks && repo_format(m->r)->retention_mode[0] && blobs_have_locks(repo_blobs(m->r));
 }
 
-static void *extend_some(void *arg)
+static int extend_one(void *arg, size_t i, struct err *e)
 {
     struct batch *b = arg;
-    struct err none = ERR_INIT;
-    for (size_t i; (i = atomic_fetch_add(&b->next, 1)) < b->n && run_interrupted(b->m, &none) == 0;) {
-        struct err own = ERR_INIT;
-        const int rc = blobs_extend(repo_blobs(b->m->r), b->names[i], &own);
-        pthread_mutex_lock(&b->lock);
-        if (rc == 0)
-            b->m->ret->locks.n++;
-        else if (rc != -ENOENT && !b->failed++) /* deleted since it was listed */
-            b->first = own;
-        pthread_mutex_unlock(&b->lock);
-    }
-    return NULL;
+    struct err own = ERR_INIT;
+    int rc = run_interrupted(b->m, e);
+    if (rc < 0)
+        return rc;
+    rc = blobs_extend(repo_blobs(b->m->r), b->names[i], &own);
+    pthread_mutex_lock(&b->lock);
+    if (rc == 0)
+        b->m->ret->locks.n++;
+    else if (rc != -ENOENT && !b->failed++) /* deleted since it was listed */
+        b->first = own;
+    pthread_mutex_unlock(&b->lock);
+    return 0;
 }
 
 static int batch_extend(struct batch *b)
 {
-    pthread_t threads[THREADS];
-    size_t n = 0;
-    atomic_store(&b->next, 0);
-    while (n < THREADS - 1 && n + 1 < b->n && pthread_create(&threads[n], NULL, extend_some, b) == 0)
-        n++;
-    extend_some(b);
-    while (n > 0)
-        pthread_join(threads[--n], NULL);
+    const int rc = team_run(TEAM_FAR, b->n, extend_one, b, b->e);
     b->n = 0;
-    return run_interrupted(b->m, b->e);
+    return rc;
 }
 
 static int blob_extend(const struct blob_info *i, void *arg)

@@ -9,13 +9,13 @@
 
 #include "base/cleanup.h"
 #include "base/crash.h"
+#include "base/team.h"
 #include "repo/pack.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 
-#define BATCH 512 /* packs held in memory */
-#define THREADS 8
+#define BATCH 512                     /* packs held in memory */
 #define INDEX_MAX ((uint64_t)1 << 20) /* bytes of a pack's index of which some are in memory; a longer one is alone */
 
 struct pack_lookups {
@@ -23,10 +23,7 @@ struct pack_lookups {
     pack_said_fn *judge;
     struct blob_info all[BATCH];
     size_t n;
-    pthread_mutex_t lock; /* of the rest, and of everything that is not a request */
-    size_t next;
-    int rc;
-    struct err *e;
+    pthread_mutex_t lock; /* of everything that is not a request */
 };
 
 /* What is being asked of one pack. */
@@ -141,37 +138,21 @@ static int pack_one(struct pack_lookups *x, const struct blob_info *i, struct er
     return rc < 0 ? rc : 0;
 }
 
-static void *ask_some(void *arg)
+static int ask_one(void *arg, size_t i, struct err *e)
 {
     struct pack_lookups *x = arg;
     pthread_mutex_lock(&x->lock);
-    while (x->rc == 0 && x->next < x->n) {
-        struct err own = ERR_INIT;
-        const int rc = pack_one(x, &x->all[x->next++], &own);
-        if (rc < 0 && x->rc == 0) {
-            x->rc = rc;
-            *x->e = own;
-        }
-    }
+    const int rc = pack_one(x, &x->all[i], e);
     pthread_mutex_unlock(&x->lock);
-    return NULL;
+    return rc;
 }
 
 int pack_lookups_end(struct pack_lookups *x, struct err *e)
 {
-    pthread_t threads[THREADS];
-    const size_t most = blobs_are_files(repo_blobs(x->m->r)) ? 1 : THREADS;
-    size_t n = 0;
-    x->next = 0;
-    x->rc = 0;
-    x->e = e;
-    while (n + 1 < most && n + 1 < x->n && pthread_create(&threads[n], NULL, ask_some, x) == 0)
-        n++;
-    ask_some(x);
-    while (n > 0)
-        pthread_join(threads[--n], NULL);
+    const bool near = blobs_are_files(repo_blobs(x->m->r));
+    const int rc = team_run(near ? 1 : TEAM_FAR, x->n, ask_one, x, e);
     x->n = 0;
-    return x->rc;
+    return rc;
 }
 
 int pack_lookups_add(struct pack_lookups *x, const struct blob_info *i, struct err *e)

@@ -3,11 +3,11 @@
 #include "daemon/mover/repair-impl.h"
 
 #include "base/cleanup.h"
+#include "base/team.h"
 #include "base/time.h"
 #include "repo/manifest.h"
 #include "repo/pack.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,7 +31,6 @@ struct round {
     struct repair *m;
     struct fetched all[ROUND];
     size_t n;
-    _Atomic size_t next;
     _Atomic uint64_t bytes;
     struct content_reader *reader;
     struct err *e;
@@ -204,16 +203,17 @@ static void fetch(struct repair *m, struct fetched *f, uint64_t max)
                                    &f->len, &f->end, &f->err);
 }
 
-static void *round_reader(void *arg)
+static int round_read(void *arg, size_t i, struct err *e)
 {
     struct round *r = arg;
-    for (size_t i; (i = atomic_fetch_add(&r->next, 1)) < r->n && !repair_stopped(r->m, NULL);) {
-        const uint64_t before = atomic_load(&r->bytes);
-        fetch(r->m, &r->all[i], before < ROUND_BYTES ? (ROUND_BYTES - before) / READERS : 0);
-        if (r->all[i].rc == 0)
-            atomic_fetch_add(&r->bytes, r->all[i].len);
-    }
-    return NULL;
+    const uint64_t before = atomic_load(&r->bytes);
+    const int rc = repair_stopped(r->m, e);
+    if (rc < 0)
+        return rc;
+    fetch(r->m, &r->all[i], before < ROUND_BYTES ? (ROUND_BYTES - before) / READERS : 0);
+    if (r->all[i].rc == 0)
+        atomic_fetch_add(&r->bytes, r->all[i].len);
+    return 0;
 }
 
 static int round_compare(struct round *r)
@@ -237,19 +237,11 @@ static int round_compare(struct round *r)
 
 static int round_run(struct round *r)
 {
-    pthread_t threads[READERS];
-    unsigned n = 0;
     const unsigned most = blobs_are_files(repo_blobs(r->m->r)) ? READERS_DIR : READERS;
     for (size_t i = 0; i < r->n; i++)
         r->all[i].rc = -ECANCELED;
-    atomic_store(&r->next, 0);
     atomic_store(&r->bytes, 0);
-    while (n + 1 < most && n + 1 < r->n && pthread_create(&threads[n], NULL, round_reader, r) == 0)
-        n++;
-    round_reader(r);
-    while (n > 0)
-        pthread_join(threads[--n], NULL);
-    int rc = repair_stopped(r->m, r->e);
+    int rc = team_run(most, r->n, round_read, r, r->e);
     if (rc == 0)
         rc = round_compare(r);
     for (size_t i = 0; i < r->n; i++) {

@@ -112,6 +112,8 @@ anew
 far maintenance --full --safety none --json >"$WORK/far.json" 2>"$WORK/far.err"
 far maintenance --full --safety none --quiet 2>"$WORK/far.err"
 few "short packs are stored again, and deleted"
+deletes=$(ask_service _deletes)
+check "which is done for several at a time ($deletes)" test "$deletes" -ge 4
 removed() { tail -n 1 "$1" | jq -c '[.snapshots, .used, .marked, .dropped, .rewritten]'; }
 same "it removes what one of a directory does" "$(removed "$WORK/far.json")" "$(removed "$WORK/near.json")"
 check "which is something" test "$(tail -n 1 "$WORK/near.json" | jq .marked.count)" -ge 9

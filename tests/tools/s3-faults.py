@@ -25,6 +25,7 @@ GET /_requests        how many requests there were, and sets the numbers to 0; /
 GET /_puts            how many packs were put at once at most, since the last question
 GET /_indexes         the same of gets of index blobs
 GET /_reads           and of packs
+GET /_deletes         how many blobs were deleted at once at most, since the last question
 GET /_alone           how many gets of packs began when no other one was under way
 GET /_packs           how many of them have read from packs of data
 GET /_versions/STATE  Enabled or Suspended: the bucket keeps versions from now on (without TREE), and object locks, which
@@ -191,7 +192,7 @@ class Tree:
 objects = Tree(sys.argv[2]) if len(sys.argv) > 2 else Memory()
 state = {"fault": "", "left": 0, "after": 0, "skew": 0, "lag": 0, "full": 0, "page": 1000, "key": "", "requests": 0,
          "slow": 0, "puts": 0, "most": 0, "late": 0, "gets": 0, "most_gets": 0, "far": 0, "reads": 0,
-         "most_reads": 0, "alone": 0,
+         "most_reads": 0, "alone": 0, "deletes": 0, "most_deletes": 0,
          "readonly": 0, "locked": ("", ""), "last": ("", ""), "hidden": "", "packs": 0, "extended": set(), "refused": ""}
 
 
@@ -310,6 +311,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 text, state["most_gets"] = str(state["most_gets"]), 0
             elif what == "_reads":
                 text, state["most_reads"] = str(state["most_reads"]), 0
+            elif what == "_deletes":
+                text, state["most_deletes"] = str(state["most_deletes"]), 0
             elif what == "_alone":
                 text, state["alone"] = str(state["alone"]), 0
             elif what == "_packs":
@@ -412,6 +415,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def on_delete(self, key, _body, _kind):
         with lock:
+            state["deletes"] += 1
+            state["most_deletes"] = max(state["most_deletes"], state["deletes"])
+        if state["far"]:
+            time.sleep(state["far"] / 1000)
+        with lock:
+            state["deletes"] -= 1
             objects.delete(key)
         self.answer(204)
 
