@@ -53,6 +53,17 @@ anew
 check "repo usage with a cache that has room" room
 requests=$(ask_service _requests)
 check "takes few requests ($requests)" test "$requests" -le 28
+# On a disk that is full by then: without it, and with the same answers.
+on_full_disk() {
+    list() { "$SF" --config-dir "$WORK/conf" --cache-dir "$1" -r far snapshot list --json | tail -n 1; }
+    mount -t tmpfs -o size=8m none "$WORK/tiny" && [ "$(list "$WORK/tiny")" = "$(cat "$WORK/list")" ] &&
+        rm "$WORK"/tiny/*/metadata && { ! dd if=/dev/zero of="$WORK/tiny/fill" bs=4k 2>/dev/null; } &&
+        [ "$(df --output=avail "$WORK/tiny" | tail -n 1)" -eq 0 ] && [ "$(list "$WORK/tiny")" = "$(cat "$WORK/list")" ]
+}
+mkdir "$WORK/tiny"
+far snapshot list --json | tail -n 1 >"$WORK/list"
+check "snapshots are listed with a cache on a disk that is full" \
+    env SF="$SF" WORK="$WORK" unshare -m bash -c "$(declare -f on_full_disk); on_full_disk"
 anew
 check "verify" far verify --quiet
 few verify
