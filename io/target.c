@@ -51,9 +51,10 @@ int target_unchanged(const struct target *t, struct err *e)
     struct stat st;
     if (t->is_block)
         return 0;
+    /* First, because a thread that is writing may make both greater meanwhile. */
+    const uint64_t least = atomic_load(&t->least);
     if (fstat(t->fd, &st) < 0)
         return err_set(e, ERR_TARGET, errno, "cannot stat restore target %s", t->path);
-    const uint64_t least = atomic_load_explicit(&t->least, memory_order_relaxed);
     if ((uint64_t)st.st_size >= least)
         return 0;
     err_plain(e, ERR_TARGET, ESTALE,

@@ -163,6 +163,15 @@ static void release_first(struct fetch_ahead *a)
     a->taken = false;
 }
 
+void fetch_ahead_done(struct fetch_ahead *a)
+{
+    pthread_mutex_lock(&a->lock);
+    if (a->taken)
+        release_first(a);
+    fill(a);
+    pthread_mutex_unlock(&a->lock);
+}
+
 size_t fetch_ahead_next(struct fetch_ahead *a, const uint8_t **sealed, uint64_t *from)
 {
     pthread_mutex_lock(&a->lock);

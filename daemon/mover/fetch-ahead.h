@@ -32,6 +32,8 @@ void fetch_ahead_begin(struct fetch_ahead *a, const struct fetch_item *items, si
  * taken after the others, and borrowed likewise. */
 bool fetch_ahead_wants(const struct fetch_ahead *a);
 void fetch_ahead_follow(struct fetch_ahead *a, const struct fetch_item *items, size_t n);
+/* What was taken last is not needed any more: its memory is for the next read. */
+void fetch_ahead_done(struct fetch_ahead *a);
 /* The next group: returns how many items it has. *sealed: the bytes of the pack from *from on, with all of each item
  * in them, valid until the next call; NULL: longer than `most`, or the read has failed, and whoever reads the items one
  * by one gets the error. There must be items left. */

@@ -8,10 +8,12 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 
+#define WINDOWS 3             /* one is being filled, the others are worked on */
 #define WINDOW 1024           /* items sorted together */
-#define WINDOW_AHEAD 4096     /* likewise, where a network is idle between two windows: 3 MB of memory for both */
+#define WINDOW_AHEAD 2730     /* likewise, where reads wait for a network: 3 MB of memory for all */
 #define RUN_ITEMS 64          /* items that one worker takes at a time, at most */
 #define RUN_BYTES (16u << 20) /* and bytes */
 #define BATCH_MAX 16
@@ -34,16 +36,21 @@ struct fetcher {
     size_t window;    /* items */
     size_t run_items; /* that one worker takes at a time, at most */
     uint64_t run_bytes;
+    uint64_t read_bytes; /* of one read ahead */
     pthread_mutex_t odd; /* held by the worker that has an item longer than usual */
     pthread_mutex_t lock;
-    pthread_cond_t work;            /* a window is ready, a flush was requested, or the end */
-    pthread_cond_t idle;            /* a run ended or a worker flushed */
-    struct window *filling, *ready; /* two windows; ready is NULL while none is worked on */
-    struct window *spare;
+    pthread_cond_t work;               /* a window is ready, a flush was requested, or the end */
+    pthread_cond_t idle;               /* a run ended or a worker flushed */
+    struct window *all[WINDOWS];       /* each of them is the one being filled, or: */
+    struct window *ready[WINDOWS - 1]; /* with the workers, in the order in which they were handed over */
+    struct window *spare[WINDOWS - 1]; /* empty */
+    struct window *filling;
+    unsigned n_ready, n_spare;
+    uint64_t handed, ended; /* windows; those that have ended, and all before them */
     bool stop;
-    unsigned flush_wanted; /* generation */
-    unsigned flushed;      /* workers that have reached it */
-    int rc;                /* first error */
+    _Atomic unsigned flush_wanted; /* generation */
+    unsigned flushed;              /* workers that have reached it */
+    int rc;                        /* first error */
     struct err err;
     struct fetch_stats stats;
     unsigned n_workers, started;
@@ -59,16 +66,21 @@ struct fetcher {
         uint8_t *payload;          /* of a 'Z' object */
         size_t payload_cap;
         void *state;
-        struct window *window; /* current window */
+        bool has_state;
         const struct fetch_item *item;
-        size_t left;                        /* items of its run, from `item` on */
-        const struct fetch_item *following; /* its next run, which is being read ahead already */
-        size_t follow;                      /* items of it; 0: none */
-        bool checked, follow_checked;       /* each item of the run, or of the next one: whether it is held */
-        size_t in_group;                    /* of them are neighbours: */
-        const uint8_t *sealed;              /* their bytes from group_from of the pack on, NULL: each is read apart */
+        size_t left;  /* items of its run, from `item` on */
+        bool checked; /* each item of the run: whether it is held */
+        struct fetch_run {
+            const struct fetch_item *item;
+            size_t n; /* items */
+            bool checked;
+        } following[FETCH_AHEAD_MAX]; /* its next runs, which are being read ahead already */
+        unsigned n_following;
+        size_t in_group;       /* of them are neighbours: */
+        const uint8_t *sealed; /* their bytes from group_from of the pack on, NULL: each is read apart */
         uint64_t group_from;
-        size_t ended; /* items worked off and not counted in the window yet */
+        unsigned window;       /* of its run, in fetcher.all */
+        size_t ended[WINDOWS]; /* items worked off and not counted in their windows yet */
         struct lane {
             struct hash_job job;           /* first: returned by the hasher */
             const struct fetch_item *item; /* NULL: free */
@@ -112,6 +124,59 @@ static bool canceled(const struct fetcher *f)
 {
     return f->cancel && atomic_load_explicit(&f->cancel->requested, memory_order_relaxed);
 }
+
+/* ---- windows ---- */
+
+/* The window of an item, which stays what it is until all of its items have ended. */
+static unsigned window_of(const struct fetcher *f, const struct fetch_item *it)
+{
+    unsigned i = 0;
+    while (i + 1 < WINDOWS && (it < f->all[i]->items || it >= f->all[i]->items + f->window))
+        i++;
+    return i;
+}
+
+/* The first window that has items for a worker; NULL: none has. Called with the lock held. */
+static struct window *window_next(const struct fetcher *f)
+{
+    for (unsigned i = 0; i < f->n_ready; i++)
+        if (f->ready[i]->taken < f->ready[i]->n)
+            return f->ready[i];
+    return NULL;
+}
+
+/* Counts the items that the worker has worked off. Called with the lock held. */
+static void count_ended(struct fetch_worker *w)
+{
+    struct fetcher *f = w->f;
+    for (unsigned i = 0; i < WINDOWS; i++) {
+        f->all[i]->ended += w->ended[i];
+        w->ended[i] = 0;
+    }
+    while (f->n_ready > 0 && f->ready[0]->ended == f->ready[0]->n) {
+        struct window *v = f->ready[0];
+        v->n = v->taken = v->ended = 0;
+        f->spare[f->n_spare++] = v;
+        f->n_ready--;
+        memmove(&f->ready[0], &f->ready[1], f->n_ready * sizeof(struct window *));
+        f->ended++;
+    }
+    pthread_cond_broadcast(&f->idle);
+}
+
+static void item_ended(struct fetch_worker *w, const struct fetch_item *it)
+{
+    const unsigned i = window_of(w->f, it);
+    w->ended[i]++;
+    if (i == w->window)
+        return;
+    /* One of the last of a window that others may be waiting for: the worker has begun the next one. */
+    pthread_mutex_lock(&w->f->lock);
+    count_ended(w);
+    pthread_mutex_unlock(&w->f->lock);
+}
+
+/* ---- items ---- */
 
 /* The sink decides whether a failed item ends the run. */
 static int item_failed(struct fetch_worker *w, const struct fetch_item *it, uint8_t *buf, struct err *e)
@@ -193,7 +258,7 @@ static void job_done(void *arg, struct hash_job *job)
                 content_id_text(&it->entry.id, id), it->entry.pack);
         rc = item_failed(w, it, l->buf, &e);
     }
-    w->ended++;
+    item_ended(w, it);
     odd_end(w);
     keep_error(w, rc, &e);
     double s = seconds_since(&t);
@@ -277,18 +342,25 @@ static bool is_checked(const struct fetcher *f, const struct fetch_item *it)
     return s->held && (!s->may_hold || s->may_hold(s->arg, it));
 }
 
-/* Takes a run of the ready window: a few items, more while they are small; all of them are checked, or none. Called
- * with the lock held. */
-static size_t take_run(struct fetcher *f, struct window **win, size_t *at)
+/* An equal share of the rest, so that the workers finish together; but not less than one read of small neighbours, or
+ * than the lanes of the hash where there are none. */
+static bool run_is_shared(const struct fetcher *f, size_t share, size_t n, uint64_t bytes)
 {
-    struct window *v = f->ready;
-    *win = v;
-    *at = v->taken;
+    return f->ahead ? n >= share && bytes >= f->read_bytes : n >= share + f->batch_len;
+}
+
+/* Takes a run of a window: a few items, more while they are small; all of them are checked, or none. Returns how many
+ * they are, 0: there are none. Called with the lock held. */
+static size_t take_run(struct fetcher *f, const struct fetch_item **first)
+{
+    struct window *v = window_next(f);
     size_t n = 0;
     uint64_t bytes = 0;
-    /* An equal share of the rest, so that the workers finish a window together. */
-    size_t share = (v->n - v->taken) / (2 * f->n_workers) + 1;
-    while (v->taken + n < v->n && n < f->run_items && n < share + f->batch_len &&
+    if (!v)
+        return 0;
+    *first = v->items + v->taken;
+    const size_t share = (v->n - v->taken) / (2 * f->n_workers) + 1;
+    while (v->taken + n < v->n && n < f->run_items && !run_is_shared(f, share, n, bytes) &&
            (n == 0 || bytes < f->run_bytes || n < f->batch_len) &&
            (n == 0 || is_checked(f, &v->items[v->taken + n]) == is_checked(f, &v->items[v->taken])))
         bytes += v->items[v->taken + n++].entry.packed;
@@ -297,19 +369,28 @@ static size_t take_run(struct fetcher *f, struct window **win, size_t *at)
 }
 
 /* All of its run is read or being read: the next one, or the network would be idle until the last of this one is worked
- * off. It is of the same window, which stays until all of it has ended. */
-static void run_follow(struct fetch_worker *w)
+ * off. False: there is none. */
+static bool run_follow(struct fetch_worker *w)
 {
     struct fetcher *f = w->f;
-    size_t at;
+    struct fetch_run *r = &w->following[w->n_following];
+    r->n = 0;
     pthread_mutex_lock(&f->lock);
-    if (f->ready && f->ready->taken < f->ready->n && !f->stop && f->rc >= 0) {
-        w->follow = take_run(f, &w->window, &at);
-        w->following = w->window->items + at;
-    }
+    if (!f->stop && f->rc >= 0)
+        r->n = take_run(f, &r->item);
     pthread_mutex_unlock(&f->lock);
-    if (w->follow && !(w->follow_checked = is_checked(f, w->following)))
-        fetch_ahead_follow(w->ahead, w->following, w->follow);
+    if (r->n == 0)
+        return false;
+    w->n_following++;
+    if (!(r->checked = is_checked(f, r->item)))
+        fetch_ahead_follow(w->ahead, r->item, r->n);
+    return true;
+}
+
+static bool may_follow(const struct fetch_worker *w)
+{
+    const unsigned n = w->n_following;
+    return n < FETCH_AHEAD_MAX && (n == 0 || !w->following[n - 1].checked) && fetch_ahead_wants(w->ahead);
 }
 
 /* Adjacent items are read with one request. If it fails it is repeated item by item, so that the error names the
@@ -325,9 +406,10 @@ static void group_begin(struct fetch_worker *w)
         if (!w->run_begun)
             fetch_ahead_begin(w->ahead, w->item, w->left);
         w->run_begun = true;
+        fetch_ahead_done(w->ahead);
+        while (may_follow(w) && run_follow(w))
+            ;
         w->in_group = fetch_ahead_next(w->ahead, &w->sealed, &w->group_from);
-        if (!w->follow && fetch_ahead_wants(w->ahead))
-            run_follow(w);
         w->stats.read_s += seconds_since(&since);
         return;
     }
@@ -377,17 +459,18 @@ static int next_item(struct fetch_worker *w, struct lane **ret, struct err *e)
     int rc;
     if (canceled(w->f))
         return err_set(e, ERR_INTERRUPTED, ECANCELED, "interrupted");
+    const struct fetch_item *it = w->n_other ? w->other[w->n_other - 1].item : w->item;
     if (w->n_other) {
         w->n_other--;
         w->stats.runs++;
-        rc = read_item(w, w->other[w->n_other].item, NULL, w->other[w->n_other].buf, ret, e);
+        rc = read_item(w, it, NULL, w->other[w->n_other].buf, ret, e);
     } else if (w->checked) {
         rc = next_held(w, ret, e);
     } else {
         if (!w->in_group)
             group_begin(w);
-        const struct fetch_item *it = w->item++;
         uint8_t *buf = NULL;
+        w->item++;
         w->left--;
         w->in_group--;
         odd_begin(w, it);
@@ -396,7 +479,7 @@ static int next_item(struct fetch_worker *w, struct lane **ret, struct err *e)
             rc = read_item(w, it, w->sealed ? w->sealed + (it->entry.offset - w->group_from) : NULL, buf, ret, e);
     }
     if (!*ret) {
-        w->ended++;
+        item_ended(w, it);
         odd_end(w);
     }
     return rc;
@@ -410,44 +493,27 @@ static void remember_error(struct fetcher *f, int rc, const struct err *e)
     f->err = *e;
 }
 
-/* Counts the items completed by the worker. Called with the lock held. */
-static void count_ended(struct fetch_worker *w)
-{
-    struct fetcher *f = w->f;
-    struct window *v = w->window;
-    if (!w->ended)
-        return;
-    v->ended += w->ended;
-    w->ended = 0;
-    if (v->ended == v->n) {
-        v->n = v->taken = v->ended = 0;
-        f->spare = v;
-        f->ready = NULL;
-    }
-    pthread_cond_broadcast(&f->idle);
-}
-
 static bool run_available(struct fetch_worker *w)
 {
     struct fetcher *f = w->f;
-    size_t at;
     pthread_mutex_lock(&f->lock);
     count_ended(w);
     if (f->stop || f->rc < 0) {
         /* What follows is dropped with the rest. */
-    } else if (w->follow) {
-        w->item = w->following;
-        w->left = w->follow;
-        w->follow = 0;
-        w->checked = w->follow_checked;
+    } else if (w->n_following > 0) {
+        const struct fetch_run r = w->following[0];
+        memmove(&w->following[0], &w->following[1], --w->n_following * sizeof r);
+        w->item = r.item;
+        w->left = r.n;
+        w->checked = r.checked;
         w->run_begun = !w->checked;
-    } else if (f->ready && f->ready->taken < f->ready->n) {
-        w->left = take_run(f, &w->window, &at);
-        w->item = w->window->items + at;
+    } else if ((w->left = take_run(f, &w->item)) > 0) {
         w->checked = is_checked(f, w->item);
         w->in_group = 0;
         w->run_begun = false;
     }
+    if (w->left > 0)
+        w->window = window_of(f, w->item);
     pthread_mutex_unlock(&f->lock);
     return w->left > 0;
 }
@@ -464,18 +530,51 @@ static bool has_room(struct fetch_worker *w, unsigned active)
     return true;
 }
 
+/* Called without the lock. */
+static void worker_flush(struct fetch_worker *w)
+{
+    struct fetcher *f = w->f;
+    struct err e = ERR_INIT;
+    const unsigned wanted = atomic_load(&f->flush_wanted); /* one at a time */
+    const int rc = w->has_state && f->sink.flush ? f->sink.flush(w->state, &e) : 0;
+    pthread_mutex_lock(&f->lock);
+    if (rc < 0)
+        remember_error(f, rc, &e);
+    w->flush_seen = wanted;
+    f->flushed++;
+    pthread_cond_broadcast(&f->idle);
+    pthread_mutex_unlock(&f->lock);
+}
+
 static struct hash_job *next_job(void *arg, unsigned active)
 {
     struct fetch_worker *w = arg;
+    double t = mono_s();
+    if (w->flush_seen != atomic_load(&w->f->flush_wanted)) {
+        worker_flush(w);
+        w->stats.sink_s += seconds_since(&t);
+    }
     if (active >= w->f->batch_len) /* the sink has no more buffers */
         return NULL;
-    double t = mono_s();
     struct lane *l = NULL;
     struct err e = ERR_INIT;
     while (!l && w->rc >= 0 && (w->n_other > 0 || w->left > 0 || run_available(w)) && has_room(w, active))
         keep_error(w, next_item(w, &l, &e), &e);
     w->not_hashing_s += seconds_since(&t);
     return l ? &l->job : NULL;
+}
+
+/* Called with the lock held. */
+static void run_forget(struct fetch_worker *w)
+{
+    if (w->left)
+        w->ended[window_of(w->f, w->item)] += w->left;
+    for (unsigned i = 0; i < w->n_following; i++)
+        w->ended[window_of(w->f, w->following[i].item)] += w->following[i].n;
+    for (unsigned i = 0; i < w->n_other; i++)
+        w->ended[window_of(w->f, w->other[i].item)]++;
+    w->left = 0;
+    w->n_following = w->n_other = 0;
 }
 
 /* Processes runs while there are any. Called with the lock held. */
@@ -485,8 +584,9 @@ static void worker_run(struct fetch_worker *w)
     const struct hash_feed feed = {.next = next_job, .done = job_done, .arg = w};
     if (f->rc < 0) {
         /* After an error the remaining items count as completed. */
-        size_t at;
-        w->ended = take_run(f, &w->window, &at);
+        const struct fetch_item *it = NULL;
+        const size_t n = take_run(f, &it);
+        w->ended[window_of(f, it)] += n;
     } else {
         pthread_mutex_unlock(&f->lock);
         double t = mono_s();
@@ -500,12 +600,10 @@ static void worker_run(struct fetch_worker *w)
         if (w->rc < 0)
             remember_error(f, w->rc, &w->err);
         w->rc = 0;
-        if ((w->left || w->follow) && w->ahead)
+        if ((w->left || w->n_following) && w->ahead)
             fetch_ahead_drop(w->ahead);
-        w->ended += w->left + w->follow + w->n_other; /* only after an error is something left */
+        run_forget(w); /* only after an error is something left */
         odd_end(w);
-        w->left = w->follow = 0;
-        w->n_other = 0;
     }
     count_ended(w);
 }
@@ -525,22 +623,17 @@ static void *worker_main(void *arg)
         rc = err_nomem(&e);
     if (rc >= 0)
         rc = f->sink.start(f->sink.arg, w->number, &w->state, &e);
-    bool have_state = rc >= 0;
+    w->has_state = rc >= 0;
     pthread_mutex_lock(&f->lock);
     if (rc < 0)
         remember_error(f, rc, &e);
     while (!f->stop) {
-        if (f->ready && f->ready->taken < f->ready->n) {
+        if (window_next(f)) {
             worker_run(w);
-        } else if (w->flush_seen != f->flush_wanted) {
+        } else if (w->flush_seen != atomic_load(&f->flush_wanted)) {
             pthread_mutex_unlock(&f->lock);
-            rc = have_state && f->sink.flush ? f->sink.flush(w->state, &e) : 0;
+            worker_flush(w);
             pthread_mutex_lock(&f->lock);
-            if (rc < 0)
-                remember_error(f, rc, &e);
-            w->flush_seen = f->flush_wanted;
-            f->flushed++;
-            pthread_cond_broadcast(&f->idle);
         } else {
             double t = mono_s();
             pthread_cond_wait(&f->work, &f->lock);
@@ -548,7 +641,7 @@ static void *worker_main(void *arg)
         }
     }
     pthread_mutex_unlock(&f->lock);
-    if (have_state)
+    if (w->has_state)
         f->sink.end(w->state);
     content_reader_free(w->reader);
     compressor_free(w->compressor);
@@ -593,18 +686,23 @@ int fetcher_new(struct fetcher **ret, struct repo *r, const struct fetch_plan *p
     f->window = WINDOW;
     f->run_items = RUN_ITEMS;
     f->run_bytes = RUN_BYTES;
-    if (f->ahead) { /* as much as is read ahead twice: the last ones of a run have none behind them */
+    if (f->ahead) { /* as much as is read ahead: the next run follows while the last of it is worked off */
         f->window = f->run_items = WINDOW_AHEAD;
-        f->run_bytes = 2 * f->ahead * fetch_ahead_bytes(r, sink->usual_len);
+        f->read_bytes = fetch_ahead_bytes(r, sink->usual_len);
+        f->run_bytes = f->ahead * f->read_bytes;
     }
     f->n_workers = workers;
     pthread_mutex_init(&f->lock, NULL);
     pthread_mutex_init(&f->odd, NULL);
     pthread_cond_init(&f->work, NULL);
     pthread_cond_init(&f->idle, NULL);
-    f->filling = calloc(1, sizeof *f->filling + f->window * sizeof f->filling->items[0]);
-    f->spare = calloc(1, sizeof *f->spare + f->window * sizeof f->spare->items[0]);
-    int rc = f->filling && f->spare ? 0 : err_nomem(e);
+    int rc = 0;
+    for (unsigned i = 0; i < WINDOWS && rc == 0; i++)
+        if (!(f->all[i] = calloc(1, sizeof *f->all[i] + f->window * sizeof f->all[i]->items[0])))
+            rc = err_nomem(e);
+    f->filling = f->all[0];
+    for (unsigned i = 1; i < WINDOWS; i++)
+        f->spare[f->n_spare++] = f->all[i];
     for (; rc >= 0 && f->started < workers; f->started++) {
         struct fetch_worker *w = &f->worker[f->started];
         w->f = f;
@@ -630,9 +728,8 @@ void fetcher_free(struct fetcher *f)
     pthread_mutex_unlock(&f->lock);
     for (unsigned i = 0; i < f->started; i++)
         pthread_join(f->worker[i].thread, NULL);
-    free(f->filling);
-    free(f->ready);
-    free(f->spare);
+    for (unsigned i = 0; i < WINDOWS; i++)
+        free(f->all[i]);
     pthread_cond_destroy(&f->work);
     pthread_cond_destroy(&f->idle);
     pthread_mutex_destroy(&f->lock);
@@ -651,10 +748,10 @@ static int compare_place(const void *pa, const void *pb)
     return a->pos < b->pos ? -1 : a->pos > b->pos;
 }
 
-/* Hands the filled window over when the previous one is completed. Called with the lock held. */
+/* Hands the filled window over when there is an empty one. Called with the lock held. */
 static void window_hand_over(struct fetcher *f)
 {
-    while (f->ready && f->rc >= 0)
+    while (f->n_spare == 0 && f->rc >= 0)
         pthread_cond_wait(&f->idle, &f->lock);
     if (f->rc < 0 || !f->filling->n)
         return;
@@ -662,9 +759,9 @@ static void window_hand_over(struct fetcher *f)
     pthread_mutex_unlock(&f->lock);
     qsort(v->items, v->n, sizeof v->items[0], compare_place);
     pthread_mutex_lock(&f->lock);
-    f->ready = v;
-    f->filling = f->spare;
-    f->spare = NULL;
+    f->ready[f->n_ready++] = v;
+    f->filling = f->spare[--f->n_spare];
+    f->handed++;
     pthread_cond_broadcast(&f->work);
 }
 
@@ -689,17 +786,45 @@ int fetcher_add(struct fetcher *f, const struct fetch_item *it, struct err *e)
     return rc;
 }
 
+/* Called with the lock held. */
+static void flush_all(struct fetcher *f)
+{
+    f->flushed = 0;
+    atomic_fetch_add(&f->flush_wanted, 1);
+    pthread_cond_broadcast(&f->work);
+    while (f->flushed < f->n_workers)
+        pthread_cond_wait(&f->idle, &f->lock);
+}
+
 int fetcher_drain(struct fetcher *f, struct err *e)
 {
     pthread_mutex_lock(&f->lock);
     window_hand_over(f);
-    while (f->ready)
+    while (f->n_ready > 0)
         pthread_cond_wait(&f->idle, &f->lock);
-    f->flushed = 0;
-    f->flush_wanted++;
-    pthread_cond_broadcast(&f->work);
-    while (f->flushed < f->n_workers)
+    flush_all(f);
+    int rc = error_report(f, e);
+    pthread_mutex_unlock(&f->lock);
+    return rc;
+}
+
+int fetcher_mark(struct fetcher *f, uint64_t *mark, struct err *e)
+{
+    pthread_mutex_lock(&f->lock);
+    window_hand_over(f);
+    *mark = f->handed;
+    int rc = error_report(f, e);
+    pthread_mutex_unlock(&f->lock);
+    return rc;
+}
+
+int fetcher_reach(struct fetcher *f, uint64_t mark, struct err *e)
+{
+    pthread_mutex_lock(&f->lock);
+    while (f->ended < mark && f->rc >= 0)
         pthread_cond_wait(&f->idle, &f->lock);
+    if (f->rc >= 0)
+        flush_all(f);
     int rc = error_report(f, e);
     pthread_mutex_unlock(&f->lock);
     return rc;

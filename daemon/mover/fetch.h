@@ -4,8 +4,9 @@
  *
  * The coordinator adds contents in the order in which it encounters them; they are collected into windows, sorted by
  * pack and offset, and handed to the workers in runs. A worker reads, decrypts, expands and verifies them (several at
- * once) and passes each to its sink. Memory: two windows of WINDOW items, and per worker the buffers of its sink and
- * one content reader.
+ * once) and passes each to its sink. Two windows are worked on while the next one is filled, so that no worker and no
+ * network waits for the last item of a window. Memory: three windows of WINDOW items, and per worker the buffers of its
+ * sink and one content reader.
  */
 #ifndef SNAPFERRY_DAEMON_MOVER_FETCH_H
 #define SNAPFERRY_DAEMON_MOVER_FETCH_H
@@ -43,7 +44,7 @@ struct fetch_sink {
     /* Failed: the buffer (NULL if none was taken) is returned to the sink. Returning 0 continues, negative (with e
      * unchanged or changed) ends the run. */
     int (*failed)(void *state, const struct fetch_item *it, uint8_t *buf, struct err *e);
-    /* Everything given to done() must be written when this returns. NULL: nothing to do. */
+    /* Everything given to done() must be written when this returns; buffers may be out. NULL: nothing to do. */
     int (*flush)(void *state, struct err *e);
     void *arg;
     uint64_t usual_len;
@@ -92,10 +93,14 @@ static inline void fetcher_freep(struct fetcher **f)
 {
     fetcher_free(*f);
 }
-/* Adds one; blocks while both windows are full. Reports the first error of any worker. */
+/* Adds one; blocks while all windows are full. Reports the first error of any worker. */
 int fetcher_add(struct fetcher *f, const struct fetch_item *it, struct err *e);
 /* Waits until everything added is done and flushed. */
 int fetcher_drain(struct fetcher *f, struct err *e);
+/* Hands over what was added; fetcher_reach() waits until everything up to there is done and flushed, while the workers
+ * go on with what was added since. */
+int fetcher_mark(struct fetcher *f, uint64_t *mark, struct err *e);
+int fetcher_reach(struct fetcher *f, uint64_t mark, struct err *e);
 void fetcher_stats(struct fetcher *f, struct fetch_stats *ret);
 
 /* The stages "read", "decrypt", "decompress" and "hash" of what was fetched. */

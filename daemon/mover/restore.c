@@ -10,6 +10,7 @@
  *
  * Crash points: restore-noted (the position is durable), restore-written (all of the target is), restore-read-back.
  */
+#include "daemon/mover/export-lock.h"
 #include "daemon/mover/fetch.h"
 #include "daemon/mover/place-key.h"
 #include "daemon/mover/zeros.h"
@@ -24,12 +25,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 
 /* Data restored between two records of the position: what takes SYNC_SECONDS at the pace of the last ones. The walk is
- * far ahead of the workers, so that a time alone would never be seen. Each record costs the time in which the fetched
- * contents are written and synced. */
+ * far ahead of the workers, so that a time alone would never be seen. */
 #define SYNC_BYTES_MIN (8ull << 20)
 #define SYNC_BYTES_MAX (512ull << 20)
 #define SYNC_SECONDS 10
@@ -440,66 +439,58 @@ static void note_position(const struct restore *r, uint64_t pos)
     }
 }
 
-/* An export cannot be claimed at its server. At least no other restore with this cache directory writes to it. */
-struct export_lock {
-    char path[4410];
-    int fd; /* -1: not held */
-};
-
-static int export_claim(const struct restore *r, const char *name, struct export_lock *lock, struct err *e)
-{
-    snprintf(lock->path, sizeof lock->path, "%s.lock", r->state_file);
-    for (;;) {
-        struct stat st, now;
-        CLEANUP_CLOSE int f = open(lock->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-        if (f < 0)
-            return err_set(e, ERR_GENERIC, errno, "cannot create %s", lock->path);
-        if (flock(f, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
-            return err_set(e, ERR_TARGET, EBUSY, "another restore writes to %s", name);
-        /* Locked, and still the file of that name. */
-        if (fstat(f, &st) == 0 && stat(lock->path, &now) == 0 && st.st_ino == now.st_ino && st.st_dev == now.st_dev) {
-            lock->fd = take_fd(&f);
-            return 0;
-        }
-    }
-}
-
-static void export_release(struct export_lock *lock)
-{
-    if (lock->fd < 0)
-        return;
-    unlink(lock->path);
-    close(lock->fd);
-}
-
+/* A position is recorded while the workers are busy with what is behind it. */
 struct noting {
-    uint64_t pos;    /* recorded */
-    double since;    /* when */
-    uint64_t stride; /* until the next one, bytes */
+    uint64_t pos;        /* recorded */
+    double since;        /* when */
+    uint64_t stride;     /* until the next one, bytes */
+    uint64_t next, mark; /* the next one, and the fetcher's mark of it: to be recorded when all before it is written */
 };
 
 static void noting_begin(struct noting *n, const struct restore *r)
 {
-    *n = (struct noting){r->check_below > r->from ? r->check_below : r->from, mono_s(), SYNC_BYTES_MIN};
+    const uint64_t pos = r->check_below > r->from ? r->check_below : r->from;
+    *n = (struct noting){.pos = pos, .since = mono_s(), .stride = SYNC_BYTES_MIN, .next = pos};
+}
+
+static int note_next(struct noting *n, struct restore *r, struct fetcher *f, struct err *e)
+{
+    int rc = fetcher_reach(f, n->mark, e);
+    if (rc < 0 || (rc = target_sync(r->target, e)) < 0)
+        return rc;
+    note_position(r, n->next);
+    const double now = mono_s(), took = now - n->since, bytes = (double)(n->next - n->pos);
+    const uint64_t most = n->stride < SYNC_BYTES_MAX / SYNC_GROWTH ? n->stride * SYNC_GROWTH : SYNC_BYTES_MAX;
+    const double wanted = took > 0 ? bytes / took * SYNC_SECONDS : (double)most;
+    n->stride = wanted >= (double)most ? most : wanted > (double)SYNC_BYTES_MIN ? (uint64_t)wanted : SYNC_BYTES_MIN;
+    n->pos = n->next;
+    n->since = now;
+    return 0;
 }
 
 static int note_if_due(struct noting *n, struct restore *r, struct fetcher *f, uint64_t pos, struct err *e)
 {
-    if (pos <= n->pos || (pos - n->pos < n->stride && mono_s() - n->since < SYNC_SECONDS))
+    if (pos <= n->next || (pos - n->next < n->stride && mono_s() - n->since < SYNC_SECONDS))
         return 0;
-    int rc = fetcher_drain(f, e);
-    if (rc >= 0)
-        rc = target_sync(r->target, e);
-    if (rc < 0)
-        return rc;
-    note_position(r, pos);
-    const double now = mono_s(), took = now - n->since, bytes = (double)(pos - n->pos);
-    const uint64_t most = n->stride < SYNC_BYTES_MAX / SYNC_GROWTH ? n->stride * SYNC_GROWTH : SYNC_BYTES_MAX;
-    const double wanted = took > 0 ? bytes / took * SYNC_SECONDS : (double)most;
-    n->stride = wanted >= (double)most ? most : wanted > (double)SYNC_BYTES_MIN ? (uint64_t)wanted : SYNC_BYTES_MIN;
-    n->pos = pos;
-    n->since = now;
-    return 0;
+    uint64_t mark;
+    int rc = fetcher_mark(f, &mark, e);
+    if (rc >= 0 && n->next > n->pos)
+        rc = note_next(n, r, f, e);
+    else
+        n->stride *= SYNC_GROWTH; /* the first one: there is to be enough work behind it */
+    n->next = pos;
+    n->mark = mark;
+    return rc;
+}
+
+/* Behind the last part: the position that was handed over is recorded while the rest is worked on. */
+static int note_last(struct noting *n, struct restore *r, struct fetcher *f, struct err *e)
+{
+    uint64_t mark;
+    if (n->next == n->pos)
+        return 0;
+    const int rc = fetcher_mark(f, &mark, e);
+    return rc < 0 ? rc : note_next(n, r, f, e);
 }
 
 /* ---- the coordinator ---- */
@@ -565,6 +556,8 @@ static int parts_walk(struct restore *r, const struct object_id *obj, struct fet
     }
     if (rc >= 0 && zero_len)
         rc = put_zeros(r, zero_at, zero_len, e);
+    if (rc >= 0)
+        rc = note_last(&noting, r, f, e);
     int drained = fetcher_drain(f, rc >= 0 ? e : NULL);
     return rc < 0 ? rc : drained;
 }
@@ -873,7 +866,7 @@ static int restore_to(struct repo *repo, const struct object_id *obj, uint64_t s
     int rc = 0;
     if (exists) {
         name_state(&r, obj, place, &st);
-        if (export && (rc = export_claim(&r, place->name, &lock, e)) < 0)
+        if (export && (rc = export_claim(&lock, r.state_file, place->name, e)) < 0)
             return rc;
         noted = read_position(&r);
     }

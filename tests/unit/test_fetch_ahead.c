@@ -152,6 +152,31 @@ static void the_next_run_is_read_meanwhile(void **state)
     fetch_ahead_free(a);
 }
 
+static bool have_been_read(uint64_t n)
+{
+    for (unsigned i = 0; i < 500 && gets() < n; i++)
+        usleep(10000);
+    return gets() >= n;
+}
+
+/* What was taken is done with: its buffer is read into before the next one is taken, or has come. */
+static void a_buffer_is_free_at_once(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 10; i++)
+        put(i, 0, i * 15000, 11000);
+    struct fetch_ahead *a = ahead(2);
+    const uint64_t before = gets();
+    fetch_ahead_begin(a, items, 10);
+    assert_int_equal(take(a, 0, 1), 1);
+    assert_true(have_been_read(before + 2));
+    fetch_ahead_done(a);
+    assert_true(have_been_read(before + 3));
+    fetch_ahead_done(a); /* nothing is with the worker */
+    assert_int_equal(take(a, 1, 9), 9);
+    fetch_ahead_free(a);
+}
+
 static void any_run_any_number_of_reads(void **state)
 {
     (void)state;
@@ -228,11 +253,9 @@ static void a_thread_cannot_be_started(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(neighbours_are_one_read),
-        cmocka_unit_test(what_cannot_be_read_has_no_bytes),
-        cmocka_unit_test(the_next_run_is_read_meanwhile),
-        cmocka_unit_test(any_run_any_number_of_reads),
-        cmocka_unit_test(ended_in_the_middle),
+        cmocka_unit_test(neighbours_are_one_read),        cmocka_unit_test(what_cannot_be_read_has_no_bytes),
+        cmocka_unit_test(the_next_run_is_read_meanwhile), cmocka_unit_test(a_buffer_is_free_at_once),
+        cmocka_unit_test(any_run_any_number_of_reads),    cmocka_unit_test(ended_in_the_middle),
         cmocka_unit_test(a_thread_cannot_be_started),
     };
     return cmocka_run_group_tests_name("fetch_ahead", tests, setup, teardown);
