@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <pthread.h>
 #include <string.h>
 #include <time.h>
 
@@ -516,18 +517,79 @@ static int listing_filter(struct listing *l, const struct epoch_without *w, stru
     return listing_collect(&marker, l) < 0 ? err_nomem(e) : 0;
 }
 
+struct epoch_ahead {
+    struct blobs *b;
+    struct listing l;
+    int64_t began_ns;
+    int rc;
+    struct err e;
+    bool waits;
+    pthread_t thread;
+};
+
+static void *ahead_main(void *arg)
+{
+    struct epoch_ahead *a = arg;
+    a->rc = list_all(a->b, "x", &a->l, &a->e);
+    return NULL;
+}
+
+struct epoch_ahead *epoch_ahead_new(struct blobs *b)
+{
+    struct epoch_ahead *a = calloc(1, sizeof *a);
+    if (!a)
+        return NULL;
+    a->b = b;
+    a->began_ns = epoch_now_ns();
+    if (pthread_create(&a->thread, NULL, ahead_main, a) != 0) {
+        free(a);
+        return NULL;
+    }
+    a->waits = true;
+    return a;
+}
+
+static void ahead_wait(struct epoch_ahead *a)
+{
+    if (a->waits)
+        pthread_join(a->thread, NULL);
+    a->waits = false;
+}
+
+void epoch_ahead_free(struct epoch_ahead *a)
+{
+    if (!a)
+        return;
+    ahead_wait(a);
+    listing_clear(&a->l);
+    free(a);
+}
+
+/* What it has found, once. */
+static int ahead_take(struct epoch_ahead *a, struct listing *l, int64_t *began_ns, struct err *e)
+{
+    ahead_wait(a);
+    *l = a->l;
+    *began_ns = a->began_ns;
+    a->l = (struct listing){.n = 0};
+    if (a->rc < 0 && e)
+        *e = a->e;
+    return a->rc;
+}
+
 /*
  * One walk instead of a listing for each prefix. The result is as if each had been listed at some moment of the walk,
  * and within the state's validity their order does not matter: epochs last far longer.
  */
-static int load_epochs(struct epoch_state *ret, struct blobs *b, const struct repo_format *f,
+static int load_epochs(struct epoch_state *ret, struct epoch_ahead *a, struct blobs *b, const struct repo_format *f,
                        const struct epoch_without *w, struct err *e)
 {
     int64_t pause = NS_PER_S / 10;
     for (unsigned attempt = 1;; attempt++) {
         CLEANUP(listing_clear) struct listing l = {.n = 0};
-        int64_t now = epoch_now_ns(), until = now + refresh_ns(f);
-        int r = list_all(b, "x", &l, e);
+        int64_t now = epoch_now_ns();
+        int r = a && attempt == 1 ? ahead_take(a, &l, &now, e) : list_all(b, "x", &l, e);
+        const int64_t until = now + refresh_ns(f);
         if (r == 0 && w)
             r = listing_filter(&l, w, e);
         if (r < 0)
@@ -687,13 +749,13 @@ static int load_v0(struct epoch_state *ret, struct blobs *b, const struct sealer
 int epoch_load(struct epoch_state *ret, struct blobs *b, const struct sealer *s, const struct repo_format *f,
                struct err *e)
 {
-    return epoch_load_without(ret, b, s, f, NULL, e);
+    return epoch_load_listed(ret, NULL, b, s, f, NULL, e);
 }
 
-int epoch_load_without(struct epoch_state *ret, struct blobs *b, const struct sealer *s, const struct repo_format *f,
-                       const struct epoch_without *w, struct err *e)
+int epoch_load_listed(struct epoch_state *ret, struct epoch_ahead *a, struct blobs *b, const struct sealer *s,
+                      const struct repo_format *f, const struct epoch_without *w, struct err *e)
 {
-    return f->epochs.enabled ? load_epochs(ret, b, f, w, e) : load_v0(ret, b, s, f, e);
+    return f->epochs.enabled ? load_epochs(ret, a, b, f, w, e) : load_v0(ret, b, s, f, e);
 }
 
 /* ---- writing ---------------------------------------------------------------------------------------------------- */
@@ -706,8 +768,9 @@ struct write_job {
     const char *prefix; /* of the sealed names: "n" without epochs */
     char suffix[128];
     const struct index_shard_data *shards;
-    size_t n, done; /* shards; the first `done` are written */
-    int64_t epoch;  /* in which they were written */
+    const struct epoch_state *known; /* NULL: none */
+    size_t n, done;                  /* shards; the first `done` are written */
+    int64_t epoch;                   /* in which they were written */
     char (*names)[BLOB_NAME_MAX + 1];
 };
 
@@ -754,6 +817,8 @@ static int write_in_epoch(struct write_job *j, struct err *e)
 {
     struct epoch_state st = {.watermark = INT64_MIN};
     int64_t refresh = refresh_ns(j->f);
+    if (j->known && j->known->loaded_ns <= epoch_now_ns()) /* one of the future is of a clock that was set back */
+        st = *j->known;
     for (unsigned attempt = 0; j->done < j->n; attempt++) {
         if (attempt == WRITE_ATTEMPTS)
             return err_set(e, ERR_BUSY, EAGAIN,
@@ -796,11 +861,18 @@ int epoch_write_indexes(struct blobs *b, const struct sealer *s, const struct re
                         const struct index_shard_data *shards, size_t n, char (*names)[BLOB_NAME_MAX + 1],
                         struct err *e)
 {
+    return epoch_write_known(NULL, b, s, f, session, shards, n, names, e);
+}
+
+int epoch_write_known(const struct epoch_state *known, struct blobs *b, const struct sealer *s,
+                      const struct repo_format *f, const char *session, const struct index_shard_data *shards, size_t n,
+                      char (*names)[BLOB_NAME_MAX + 1], struct err *e)
+{
     if (n == 0)
         return 0;
     bool epochs = f->epochs.enabled;
     struct write_job j = {
-        .b = b, .s = s, .f = f, .prefix = epochs ? "" : "n", .shards = shards, .n = n, .names = names};
+        .b = b, .s = s, .f = f, .prefix = epochs ? "" : "n", .shards = shards, .known = known, .n = n, .names = names};
     session = session ? session : "";
     int len = epochs ? snprintf(j.suffix, sizeof j.suffix, "%s-c%zu", session, n)
                      : snprintf(j.suffix, sizeof j.suffix, "%s", session);

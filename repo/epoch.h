@@ -21,14 +21,21 @@ int epoch_load(struct epoch_state *ret, struct blobs *b, const struct sealer *s,
                struct err *e);
 void epoch_state_clear(struct epoch_state *st);
 
-/* The same, as it would be without some blobs: a repository whose index is damaged, for repair. */
+/* As it would be without some blobs: a repository whose index is damaged, for repair. */
 struct epoch_without {
     char (*names)[BLOB_NAME_MAX + 1]; /* blobs that are left out; malloc()ed, owned by the caller */
     size_t n;
     int64_t least_epoch; /* the write epoch, where the markers that are left say less; 0: as they say */
 };
-int epoch_load_without(struct epoch_state *ret, struct blobs *b, const struct sealer *s, const struct repo_format *f,
-                       const struct epoch_without *w, struct err *e);
+/* The listing, begun in a thread of its own while something else is waited for. NULL: it could not be begun. */
+struct epoch_ahead;
+struct epoch_ahead *epoch_ahead_new(struct blobs *b);
+/* Waits for it. NULL allowed. */
+void epoch_ahead_free(struct epoch_ahead *a);
+/* epoch_load() with that listing, which the caller frees (NULL: with one of its own), and without those blobs (NULL:
+ * with all). */
+int epoch_load_listed(struct epoch_state *ret, struct epoch_ahead *a, struct blobs *b, const struct sealer *s,
+                      const struct repo_format *f, const struct epoch_without *w, struct err *e);
 
 /*
  * The selection itself, on a listing in memory: `list` holds every blob whose name begins with x or n (any order).
@@ -53,5 +60,9 @@ struct index_shard_data {
 int epoch_write_indexes(struct blobs *b, const struct sealer *s, const struct repo_format *f, const char *session,
                         const struct index_shard_data *shards, size_t n, char (*names)[BLOB_NAME_MAX + 1],
                         struct err *e);
+/* The same with a state that is known already: it saves a listing, if it is valid for as long as 9.4 asks for. */
+int epoch_write_known(const struct epoch_state *known, struct blobs *b, const struct sealer *s,
+                      const struct repo_format *f, const char *session, const struct index_shard_data *shards, size_t n,
+                      char (*names)[BLOB_NAME_MAX + 1], struct err *e);
 
 #endif

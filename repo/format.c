@@ -15,6 +15,7 @@
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/rand.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -151,22 +152,66 @@ static int raw_parse(struct raw *r, struct err *e)
     return rc;
 }
 
+/* kopia.blobcfg, by a thread where each request waits for a network. */
+struct blobcfg_read {
+    struct blobs *b;
+    uint8_t *data;
+    size_t len;
+    int rc;
+    struct err err;
+    bool by_thread;
+    pthread_t thread;
+};
+
+static void *blobcfg_main(void *arg)
+{
+    struct blobcfg_read *c = arg;
+    c->rc = blobs_get(c->b, BLOBCFG, FORMAT_BLOB_MAX, &c->data, &c->len, &c->err);
+    return NULL;
+}
+
+static void blobcfg_begin(struct blobcfg_read *c, struct blobs *b)
+{
+    *c = (struct blobcfg_read){.b = b};
+    c->by_thread = !blobs_are_files(b) && pthread_create(&c->thread, NULL, blobcfg_main, c) == 0;
+}
+
+static void blobcfg_wait(struct blobcfg_read *c)
+{
+    if (c->by_thread)
+        pthread_join(c->thread, NULL);
+    c->by_thread = false;
+}
+
+static void blobcfg_clear(struct blobcfg_read *c)
+{
+    blobcfg_wait(c);
+    free(c->data);
+}
+
 static int raw_read(struct raw *r, struct blobs *b, struct err *e)
 {
+    CLEANUP(blobcfg_clear) struct blobcfg_read c;
     snprintf(r->whose, sizeof r->whose, "repository %.300s", blobs_location(b));
+    blobcfg_begin(&c, b);
+    const bool begun = c.by_thread;
     int rc = blobs_get(b, REPOSITORY, FORMAT_BLOB_MAX, &r->repository, &r->repository_len, e);
     if (rc == -ENOENT)
         return no_repository(b, e);
     if (rc < 0)
         return rc;
-    struct err missing = ERR_INIT;
-    rc = blobs_get(b, BLOBCFG, FORMAT_BLOB_MAX, &r->blobcfg, &r->blobcfg_len, &missing);
-    r->has_blobcfg = rc == 0;
-    if (rc < 0 && rc != -ENOENT) {
+    if (begun)
+        blobcfg_wait(&c);
+    else
+        blobcfg_main(&c);
+    r->has_blobcfg = c.rc == 0;
+    if (c.rc < 0 && c.rc != -ENOENT) {
         if (e)
-            *e = missing;
-        return rc;
+            *e = c.err;
+        return c.rc;
     }
+    r->blobcfg = take_ptr(&c.data);
+    r->blobcfg_len = c.len;
     return raw_parse(r, e);
 }
 
@@ -270,11 +315,39 @@ static int raw_open(struct repo_format **ret, struct raw *r, const char *passwor
     return rc;
 }
 
-int format_load(struct repo_format **ret, struct blobs *b, const char *password, struct err *e)
+static int load_once(struct repo_format **ret, struct blobs *b, const char *password, void (*meanwhile)(void *),
+                     void *arg, struct err *e)
 {
     CLEANUP(raw_clear) struct raw r = {.repository = NULL};
     const int rc = raw_read(&r, b, e);
+    if (rc == 0)
+        meanwhile(arg);
     return rc < 0 ? rc : raw_open(ret, &r, password, e);
+}
+
+int format_load_and(struct repo_format **ret, struct blobs *b, const char *password, void (*meanwhile)(void *),
+                    void *arg, struct err *e)
+{
+    struct err own = ERR_INIT;
+    int rc = load_once(ret, b, password, meanwhile, arg, &own);
+    /* Both blobs were read at a time: another client may have replaced them meanwhile, one after the other. */
+    if (rc == -EBADMSG && own.cls == ERR_DAMAGE && !blobs_are_files(b)) {
+        own = (struct err)ERR_INIT;
+        rc = load_once(ret, b, password, meanwhile, arg, &own);
+    }
+    if (rc < 0 && e)
+        *e = own;
+    return rc;
+}
+
+static void nothing(void *arg)
+{
+    (void)arg;
+}
+
+int format_load(struct repo_format **ret, struct blobs *b, const char *password, struct err *e)
+{
+    return format_load_and(ret, b, password, nothing, NULL, e);
 }
 
 static int copy_bytes(uint8_t **ret, size_t *ret_len, const void *data, size_t len, struct err *e)

@@ -54,6 +54,10 @@ struct repo_format {
  * `password` is used unchanged (password_read() has stripped it).
  */
 int format_load(struct repo_format **ret, struct blobs *b, const char *password, struct err *e);
+/* The same; `meanwhile` is called when the blobs have been read, before the key is derived from the password: to begin
+ * what needs no key. A second time, if they have to be read again. */
+int format_load_and(struct repo_format **ret, struct blobs *b, const char *password, void (*meanwhile)(void *),
+                    void *arg, struct err *e);
 void format_free(struct repo_format *f); /* wipes the keys */
 
 /* Both blobs as they are stored; blobcfg NULL: there is none. */

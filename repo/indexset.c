@@ -35,7 +35,8 @@ struct index_set {
     const struct repo_format *format;
     struct index_cache cache;
     char *cache_dir;
-    bool damaged; /* opened for repair: */
+    struct epoch_ahead *ahead; /* of the first refresh */
+    bool damaged;              /* opened for repair: */
     struct epoch_without without;
     pthread_mutex_t refresh; /* one refresh or addition at a time; taken before `lock` */
     pthread_mutex_t lock;    /* short: the current view, reference counts, the list of maps */
@@ -356,7 +357,8 @@ static int build_view(struct index_set *x, const struct epoch_state *st, struct 
 static int refresh_once(struct index_set *x, struct err *e)
 {
     struct epoch_state st;
-    int r = epoch_load_without(&st, x->blobs, x->sealer, x->format, x->damaged ? &x->without : NULL, e);
+    int r =
+        epoch_load_listed(&st, take_ptr(&x->ahead), x->blobs, x->sealer, x->format, x->damaged ? &x->without : NULL, e);
     if (r < 0)
         return r == -ENOENT ? -EIO : r;
     bool again = false;
@@ -401,6 +403,13 @@ int index_set_refresh(struct index_set *x, struct err *e)
     return r;
 }
 
+void index_set_state(struct index_set *x, struct epoch_state *ret)
+{
+    pthread_mutex_lock(&x->lock);
+    *ret = x->damaged ? (struct epoch_state){.watermark = INT64_MIN} : x->view->st;
+    pthread_mutex_unlock(&x->lock);
+}
+
 int index_set_recall(struct index_set *x, const struct blob_info *listed, size_t n, int64_t before_ns, struct err *e)
 {
     struct epoch_state st = {.n_blobs = 0};
@@ -437,6 +446,7 @@ int index_set_open(struct index_set **ret, struct blobs *b, const struct sealer 
     int r = x->cache_dir ? index_cache_open(&x->cache, x->cache_dir, o->cache_cap, b, s, f->ecc_percent > 0, e)
                          : err_nomem(e);
     x->cache.spare = o->cache_spare;
+    x->ahead = o->ahead;
     if (r == 0)
         r = index_set_refresh(x, e);
     if (r < 0)

@@ -22,6 +22,7 @@ struct index_set_opts {
                               ERR_NO_SPACE, naming both numbers and the option */
     uint64_t mapped_cap;   /* bytes of mapped index pages that may be resident; 0: 64 MiB */
     bool damaged;          /* for repair: index blobs that cannot be read are left out, with epochs */
+    struct epoch_ahead *ahead; /* the listing, if it was begun before; the caller's */
 };
 
 int index_set_open(struct index_set **ret, struct blobs *b, const struct sealer *s, const struct repo_format *f,
@@ -31,6 +32,8 @@ void index_set_free(struct index_set *x);
 /* Loads the current state (changed blobs only). Look-ups of other threads continue meanwhile with the old or the new
  * view. A blob that disappeared between listing and reading: listed again, up to 10 times. */
 int index_set_refresh(struct index_set *x, struct err *e);
+/* The state in use, without its blobs; of a set for repair none, which is valid at no time. */
+void index_set_state(struct index_set *x, struct epoch_state *ret);
 /* Wall clock of the state in use: a view older than 15 minutes must be refreshed before deduplicating against it. */
 int64_t index_set_loaded_ns(const struct index_set *x);
 

@@ -105,7 +105,7 @@ void pack_written(struct session *s, struct pack *p)
         pack_enqueue(s, p);
 }
 
-/* Opens a pack without the lock: the marker may have to be put, the file made. */
+/* Opens a pack without the lock: the marker may have to be put, the file made. Nothing of it is in the store. */
 static int open_pack(struct session *s, struct round *r, bool prefixed, struct err *e)
 {
     struct repo *repo = s->repo;
@@ -113,8 +113,9 @@ static int open_pack(struct session *s, struct round *r, bool prefixed, struct e
     struct pack_writer *out = NULL;
     uint32_t start = 0;
     r->opening[prefixed] = true;
+    const bool marking = r->marking; /* before the pack is in the store it is waited for */
     pthread_mutex_unlock(&s->lock);
-    int rc = round_begin(s, r, e);
+    int rc = marking ? 0 : round_begin(s, r, e);
     if (rc == 0)
         rc = pack_name(name, prefixed ? 'q' : 'p', r->id, e);
     if (rc == 0)
@@ -193,6 +194,8 @@ static int finish_pack(struct session *s, struct pack *p, struct err *e)
     p->committing = true;
     while (p->readers > 0)
         pthread_cond_wait(&s->changed, &s->lock);
+    if (rc == 0 && !empty)
+        rc = round_marked(s, p->round, e);
     pthread_mutex_unlock(&s->lock);
     if (rc < 0 || empty) {
         pack_writer_abort(p->out);

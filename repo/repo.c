@@ -229,11 +229,31 @@ struct metadata_cache *repo_metadata_cache(struct repo *r, const struct content_
     return NULL;
 }
 
+/* Of a store far away, while the key is derived. After the format was read: what an upgrade has written is in it, then.
+ */
+struct listing_ahead {
+    struct blobs *blobs;
+    struct epoch_ahead *list;
+};
+
+static void list_ahead(void *arg)
+{
+    struct listing_ahead *a = arg;
+    epoch_ahead_free(a->list);
+    a->list = blobs_are_files(a->blobs) || blobs_are_past(a->blobs) ? NULL : epoch_ahead_new(a->blobs);
+}
+
+static void listing_ahead_end(struct listing_ahead *a)
+{
+    epoch_ahead_free(a->list);
+}
+
 static int open_parts(struct repo *r, const char *password, const struct repo_opts *o, struct err *e)
 {
     struct repo_format *f = NULL;
+    CLEANUP(listing_ahead_end) struct listing_ahead ahead = {.blobs = r->blobs};
     r->key_given = o->key && format_load_with_key(&f, r->blobs, o->key, NULL) == 0;
-    int rc = r->key_given ? 0 : format_load(&f, r->blobs, password, e);
+    int rc = r->key_given ? 0 : format_load_and(&f, r->blobs, password, list_ahead, &ahead, e);
     if (rc < 0)
         return rc;
     rc = format_replace(r, f, e);
@@ -263,6 +283,7 @@ static int open_parts(struct repo *r, const char *password, const struct repo_op
         .cache_spare = has_metadata_cache(r) ? metadata_share(r) : 0,
         .mapped_cap = o->mapped_cap ? o->mapped_cap : UINT64_C(64) << 20,
         .damaged = o->damaged,
+        .ahead = ahead.list,
     };
     rc = index_set_open(&r->index, r->blobs, r->sealer, f, &io, e);
     if (rc == 0 && !o->damaged && has_metadata_cache(r))

@@ -146,6 +146,7 @@ struct session_opts {
     size_t buffer;      /* memory for packs being filled, bytes; 0: SESSION_BUFFER. In pieces of 1 MiB (below 6 MiB:
                            of 256 KiB), two for each putting thread and four do; if there are less more are made */
     bool no_adopt;      /* do not look for finished packs of crashed sessions of this node */
+    bool mark_later;    /* session_mark() follows: where the store is far away the first marker is put by that */
     /* Counters to which bytes are added: of contents that are appended to packs, and of packs that are full and so on
      * their way to the store. Borrowed; NULL: none. */
     _Atomic uint64_t *appended, *closed;
@@ -159,6 +160,10 @@ struct session_opts {
  * deleted after that, but for those of sessions with older packs, which are left to maintenance.
  */
 int session_new(struct session **ret, struct repo *r, const struct session_opts *o, struct err *e);
+/* Begins to put the first marker, if it is not there yet, while contents are put already. No pack is in the store
+ * before it and before the clock was checked; a failure of either is one of the session, which puts and flushes report.
+ */
+void session_mark(struct session *s);
 /* Ends without flushing: open packs are discarded. After a successful session_flush() nothing is lost. NULL allowed. */
 void session_free(struct session *s);
 static inline void session_freep(struct session **s)

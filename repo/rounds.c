@@ -38,6 +38,7 @@ struct round *session_round(struct session *s, struct err *e)
         err_nomem(e);
         return NULL;
     }
+    r->session = s;
     r->started_ns = now_ns();
     if (session_id_new(r->id, r->started_ns, e) < 0) {
         free(r);
@@ -70,13 +71,25 @@ static int add_marker(struct session *s, struct round *r, struct err *e)
     return rc;
 }
 
+/* With `begin_lock` held. */
+static int add_record(struct session *s, struct round *r, struct err *e)
+{
+    return r->record ? 0 : session_record_new(&r->record, s->repo, r->id, e);
+}
+
+int round_record(struct session *s, struct round *r, struct err *e)
+{
+    pthread_mutex_lock(&s->begin_lock);
+    const int rc = add_record(s, r, e);
+    pthread_mutex_unlock(&s->begin_lock);
+    return rc;
+}
+
 int round_begin(struct session *s, struct round *r, struct err *e)
 {
-    int rc = 0;
     pthread_mutex_lock(&s->begin_lock);
     /* The record first: a marker without one would never be deleted by this node. */
-    if (!r->record)
-        rc = session_record_new(&r->record, s->repo, r->id, e);
+    int rc = add_record(s, r, e);
     int64_t age = now_ns() - r->marked_ns;
     if (rc == 0 && (r->marked_ns == 0 || age > MARKER_RENEW_NS || age < -NS_PER_H))
         rc = add_marker(s, r, e);
@@ -84,8 +97,42 @@ int round_begin(struct session *s, struct round *r, struct err *e)
     return rc;
 }
 
+static void *marker_main(void *arg)
+{
+    struct round *r = arg;
+    struct session *s = r->session;
+    struct err err = ERR_INIT;
+    const int rc = round_begin(s, r, &err);
+    pthread_mutex_lock(&s->lock);
+    if (rc < 0)
+        session_fail(s, &err);
+    r->marking = false;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+void session_mark(struct session *s)
+{
+    pthread_mutex_lock(&s->lock);
+    struct round *r = s->current;
+    /* Without a thread whoever opens the first pack does it. */
+    if (r && !r->marks && r->marked_ns == 0)
+        r->marking = r->marks = pthread_create(&r->marker, NULL, marker_main, r) == 0;
+    pthread_mutex_unlock(&s->lock);
+}
+
+int round_marked(struct session *s, const struct round *r, struct err *e)
+{
+    while (r->marking)
+        pthread_cond_wait(&s->changed, &s->lock);
+    return r->n_markers > 0 ? 0 : session_check(s, e);
+}
+
 void round_end(struct session *s, struct round *r, bool leave)
 {
+    if (r->marks)
+        pthread_join(r->marker, NULL);
     bool cleared = !leave;
     for (size_t i = 0; i < r->n_markers && !leave; i++) {
         struct err err = ERR_INIT;

@@ -44,12 +44,15 @@ struct pack {
 };
 
 struct round {
+    struct session *session;
     struct round *next; /* younger */
     char id[SESSION_ID_TEXT];
     struct session_record *record;
     char (*markers)[BLOB_NAME_MAX + 1];
     size_t n_markers;
     int64_t started_ns, marked_ns;
+    bool marking, marks; /* a thread puts the first marker; it is to be waited for */
+    pthread_t marker;
     struct pack *packs;
     struct pack *open[2]; /* without, with prefix letter */
     bool opening[2];
@@ -99,6 +102,10 @@ int session_check(const struct session *s, struct err *e);
 struct round *session_round(struct session *s, struct err *e);
 /* Without `lock`: record and marker of a round, unless they are there and young. */
 int round_begin(struct session *s, struct round *r, struct err *e);
+/* The record alone. */
+int round_record(struct session *s, struct round *r, struct err *e);
+/* With `lock` held: waits for the first marker of a round, before which none of its packs may be in the store. */
+int round_marked(struct session *s, const struct round *r, struct err *e);
 /* The round was removed from the list. Its markers are deleted, unless `leave`: then a later run must find them and
  * the record. */
 void round_end(struct session *s, struct round *r, bool leave);

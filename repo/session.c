@@ -27,7 +27,7 @@
  */
 static int round_settle(struct session *s, struct round *r, struct err *e)
 {
-    while (r->claims > 0 && !s->failed)
+    while ((r->claims > 0 || r->marking) && !s->failed)
         pthread_cond_wait(&s->changed, &s->lock);
     for (int c = 0; c < 2 && !s->failed; c++) {
         if (r->open[c])
@@ -133,8 +133,11 @@ static int round_publish(struct session *s, const struct round *r, struct err *e
     if (rc < 0)
         return rc;
     /* "Extremely slow write": the epoch advanced twice meanwhile, nothing was left. Retry once, with a new listing. */
+    struct epoch_state known;
+    index_set_state(repo->index, &known);
     for (int tries = 0; tries == 0 || (rc == -EAGAIN && tries < 3); tries++)
-        rc = epoch_write_indexes(repo->blobs, repo->sealer, repo_format(repo), r->id, t.all, t.n, t.names, e);
+        rc = epoch_write_known(tries == 0 ? &known : NULL, repo->blobs, repo->sealer, repo_format(repo), r->id, t.all,
+                               t.n, t.names, e);
     if (rc < 0) {
         err_wrap(e, "cannot write the index of the data stored since the last flush");
         err_hint(e, "data flushed before is safe; the next run uses the finished packs");
@@ -393,7 +396,9 @@ static int session_start(struct session *s, const struct session_opts *o, struct
         rc = repo_keep_fresh(s->repo, e);
     struct round *r = rc == 0 ? session_round(s, e) : NULL;
     if (rc == 0)
-        rc = r ? round_begin(s, r, e) : -ENOMEM;
+        rc = !r                                                  ? -ENOMEM
+             : o->mark_later && !blobs_are_files(s->repo->blobs) ? round_record(s, r, e)
+                                                                 : round_begin(s, r, e);
     s->finishers = calloc(s->uploads, sizeof *s->finishers);
     if (rc == 0 && !s->finishers)
         rc = err_nomem(e);

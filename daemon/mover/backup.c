@@ -274,7 +274,8 @@ static int open_all(struct run *x, struct err *e)
     if (rc == 0)
         rc = plan_budget(x, e);
     x->ret->workers = x->budget.workers;
-    struct session_opts so = {.max_pending = x->budget.max_pending,
+    struct session_opts so = {.mark_later = true,
+                              .max_pending = x->budget.max_pending,
                               .buffer = x->budget.pack_buffer,
                               .appended = x->o->progress ? &x->o->progress->appended : NULL,
                               .closed = x->o->progress ? &x->o->progress->closed : NULL};
@@ -437,10 +438,11 @@ static int commit_complete(struct run *x, struct err *e)
 }
 
 /* After an error finished data is committed if possible: the next run then finds it. */
-static void save_progress(struct run *x)
+static void save_progress(struct run *x, const struct err *why)
 {
     struct err e = ERR_INIT;
-    if (x->session && session_pending(x->session) > 0 && point_flush(x, &e) < 0)
+    /* The session may be what has failed. */
+    if (x->session && session_pending(x->session) > 0 && point_flush(x, &e) < 0 && !strstr(why->msg, e.msg))
         log_warning("cannot commit the data stored so far: %s", e.msg);
 }
 
@@ -581,6 +583,8 @@ static int run_once(struct repo *r, struct source *src, const struct backup_opts
     int rc = open_all(&x, e);
     blobs_stop(repo_blobs(r), NULL); /* a checkpoint is written after a cancel, but no server is waited for long */
     blobs_hurry(repo_blobs(r), x.reads.stop);
+    if (rc == 0)
+        session_mark(x.session);
     if (o->incremental && *x.inc.why)
         snprintf(ret->fallback, sizeof ret->fallback, "%s", x.inc.why);
     if (x.inc.unchanged)
@@ -591,7 +595,7 @@ static int run_once(struct repo *r, struct source *src, const struct backup_opts
     if (*again && unchanged_is_broken(x.inc.unchanged))
         incremental_find_damage(&x.inc, r);
     if (rc < 0 && rc != -ECANCELED)
-        save_progress(&x);
+        save_progress(&x, e);
     fill_result(&x, began);
     close_all(&x);
     blobs_limit(repo_blobs(r), NULL, NULL);

@@ -28,6 +28,9 @@ GET /_reads           and of packs
 GET /_deletes         how many blobs were deleted at once at most, since the last question
 GET /_alone           how many gets of packs began when no other one was under way
 GET /_packs           how many of them have read from packs of data
+GET /_hold/TEXT       requests that contain TEXT, as "PUT /b/repository/s", wait for /_hold without it
+GET /_held            how many are waiting
+GET /_log             all requests since the last question, a line each, in the order in which they came
 GET /_versions/STATE  Enabled or Suspended: the bucket keeps versions from now on (without TREE), and object locks, which
                       refuse the removal of a version until they end, also to whoever wants to bypass them (COMPLIANCE)
 GET /_expire          removes noncurrent versions whose lock has ended and delete markers without versions, as a
@@ -53,6 +56,8 @@ import urllib.parse
 
 ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 lock = threading.Lock()
+hold = {"text": "", "held": 0, "log": []}
+held = threading.Condition()
 listed = {}  # what lists show, while they lag
 
 
@@ -281,6 +286,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         global objects
         what, *rest = path.strip("/").split("/")
         text = "ok"
+        if what in ("_hold", "_held"):
+            with held:
+                if what == "_hold":
+                    hold["text"] = urllib.parse.unquote("/".join(rest))
+                    held.notify_all()
+                return self.answer(200, str(hold["held"]).encode())
         with lock:
             if what == "_fault":
                 state["fault"], state["left"] = rest[0], int(rest[1])
@@ -317,6 +328,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 text, state["alone"] = str(state["alone"]), 0
             elif what == "_packs":
                 text = str(state["packs"])
+            elif what == "_log":
+                text, hold["log"] = "\n".join(hold["log"]), []
             elif what == "_versions":
                 if not isinstance(objects, Versions):
                     objects = Versions(objects)
@@ -324,6 +337,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
             elif what == "_expire":
                 text = str(objects.expire())
         self.answer(200, text.encode())
+
+    def wait(self, request):
+        with held:
+            hold["log"].append(request)
+            del hold["log"][:-10000]
+            if hold["text"] and hold["text"] in request:
+                hold["held"] += 1
+                while hold["text"] and hold["text"] in request:
+                    held.wait()
+                hold["held"] -= 1
 
     def handle_any(self):
         url = urllib.parse.urlsplit(self.path)
@@ -341,6 +364,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 kind = "quota"
             if state["readonly"] and self.command in ("PUT", "DELETE", "POST"):
                 kind = "denied"
+        self.wait(f"{self.command} {urllib.parse.unquote(self.path)}")
         if self.fault(kind):
             return None
         date = time.strptime(self.headers.get("x-amz-date", "19700101T000000Z"), "%Y%m%dT%H%M%SZ")

@@ -743,6 +743,50 @@ static void extremely_slow_write(void **state)
     close_repo(&r);
 }
 
+static int write_known(struct repo *r, const struct epoch_state *known, char (*ret)[BLOB_NAME_MAX + 1], struct err *e)
+{
+    sim.lists = 0;
+    return epoch_write_known(known, r->b, r->s, r->f, "s0123456789abcdef144", two, 2, ret, e);
+}
+
+/* What is known saves the first listing as long as it is valid for 15 minutes more, and never the check behind. */
+static void a_known_state(void **state)
+{
+    (void)state;
+    struct repo r;
+    open_repo(&r, 3);
+    struct err e = ERR_INIT;
+    struct epoch_state known;
+    char name[2][BLOB_NAME_MAX + 1];
+    assert_ok(epoch_load(&known, r.b, r.s, r.f, &e), &e);
+    sim.now += 4 * MINUTE;
+    assert_ok(write_known(&r, &known, name, &e), &e);
+    assert_written(&r, name, 0);
+    assert_int_equal(sim.lists, 1);
+
+    sim.now += 2 * MINUTE;
+    assert_ok(write_known(&r, &known, name, &e), &e);
+    assert_int_equal(sim.lists, 2);
+
+    sim.now -= 10 * MINUTE; /* the clock was set back */
+    assert_ok(write_known(&r, &known, name, &e), &e);
+    assert_int_equal(sim.lists, 2);
+    sim.now += 8 * MINUTE;
+
+    /* Of an epoch that is not that of now: it is still read. Of one before that: nothing stays. */
+    assert_ok(blobs_put(r.b, "xe1", "epoch-marker", 12, &e), &e);
+    assert_ok(write_known(&r, &known, name, &e), &e);
+    assert_written(&r, name, 0);
+    assert_int_equal(sim.lists, 1);
+    assert_ok(blobs_put(r.b, "xe2", "epoch-marker", 12, &e), &e);
+    assert_int_equal(write_known(&r, &known, name, &e), -EAGAIN);
+    assert_int_equal(count_blobs(&r, "xn"), 0);
+    assert_ok(write_known(&r, NULL, name, &e), &e);
+    assert_written(&r, name, 2);
+    epoch_state_clear(&known);
+    close_repo(&r);
+}
+
 static void never_ending_slowness(void **state)
 {
     (void)state;
@@ -880,6 +924,7 @@ int main(void)
         cmocka_unit_test(same_epoch_keeps_shards),
         cmocka_unit_test(one_epoch_later_is_fine),
         cmocka_unit_test(extremely_slow_write),
+        cmocka_unit_test(a_known_state),
         cmocka_unit_test(never_ending_slowness),
         cmocka_unit_test(failed_put_leaves_nothing),
         cmocka_unit_test(without_epochs),
