@@ -391,6 +391,12 @@ bench-incremental: all $(BUILD)/perf/make_data
 	@perf/deps.sh
 	@BUILD=$(BUILD) perf/incremental.sh
 
+# The same of real LVM thin and ZFS volumes, by the installed service of a virtual machine.
+.PHONY: bench-vm
+bench-vm: vm-stage
+	+@$(MAKE) --no-print-directory -s $(BUILD)/perf/make_data && cp $(BUILD)/perf/make_data $(BUILD)/vm/tools/
+	@BUILD=$(BUILD) perf/vm.sh
+
 # To and from object storage, beside stock Kopia and rclone.
 .PHONY: bench-s3
 bench-s3: all $(BUILD)/perf/s3_sink
@@ -535,6 +541,8 @@ Measure
   make bench-changed      incremental backups against full reads: PLACES="10 100 1000" SIZE=1024 RUNS=3
   make bench-incremental  the daemon's incremental backups of 1 TiB and 64 TiB against full reads: SIZE=1024 DATA=4
                           (GiB) EMPTY=64 (TiB) RUNS=3 KOPIA=/path
+  make bench-vm           likewise of LVM thin and ZFS volumes in a virtual machine: KINDS="lvm-thin zfs" SIZE=1024
+                          (GiB) DATA=512 (MiB)
   make bench-s3           to and from object storage, beside Kopia and rclone: KOPIA=/path DELAYS="0 50" RUNS=3
   make bench-maintenance  time and memory of maintenance, beside Kopia's: KOPIA=/path CONTENTS="100000 1000000"
   make bench-scale        CPU time, commits, memory and `status` of the daemon by number of volumes: VOLUMES="10 100"

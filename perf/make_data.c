@@ -12,6 +12,9 @@
  *   make_data spread   FILE PIECES BYTES SEED     random bytes in so many places all over it: one at random in each
  *                                                 PIECESth part, at a multiple of BYTES
  *   make_data over     FILE PIECES BYTES SEED     the same where it has data, and no new ones in holes
+ *   make_data within   FILE PIECES BYTES SEED OF-PIECES OF-BYTES OF-SEED
+ *                                                 the same where "spread" with these three has written: for devices,
+ *                                                 which do not say where they have data
  *
  * An existing file is written over in place. Prints the number of bytes written.
  */
@@ -184,55 +187,96 @@ struct span {
     uint64_t start, pieces;
 };
 
-/* The spans of what has data, or else of the whole file. *ret: of malloc(). */
-static size_t spans_find(int fd, const char *path, bool data, uint64_t len, struct span **ret)
+struct spans {
+    struct span *span; /* of malloc() */
+    size_t n, room;
+};
+
+static void spans_free(struct spans *s)
 {
-    size_t n = 0, room = 0;
-    struct stat st;
-    *ret = NULL;
-    if (fstat(fd, &st) < 0)
-        die("look at", path);
-    for (off_t end = 0, start; end < st.st_size;) {
-        start = data ? lseek(fd, end, SEEK_DATA) : 0;
-        if (start < 0 && errno == ENXIO)
-            break;
-        end = data ? lseek(fd, start, SEEK_HOLE) : st.st_size;
-        if (start < 0 || end < 0)
-            die("look for data in", path);
-        const uint64_t first = ((uint64_t)start + len - 1) / len, behind = (uint64_t)end / len;
-        if (behind <= first)
-            continue;
-        if (n == room) {
-            room = room ? 2 * room : 1024;
-            *ret = realloc(*ret, room * sizeof **ret);
-            if (!*ret)
-                die("find data in", path);
-        }
-        (*ret)[n++] = (struct span){first * len, behind - first};
-    }
-    return n;
+    free(s->span);
 }
 
-static uint64_t make_pieces(int fd, const char *path, bool data, uint64_t pieces, uint64_t len, uint64_t seed)
+/* Of pieces of `len` bytes those that lie between two places, if any do. */
+static void spans_add(struct spans *s, uint64_t start, uint64_t end, uint64_t len)
 {
-    CLEANUP_FREE struct span *spans = NULL;
+    const uint64_t first = (start + len - 1) / len, behind = end / len;
+    if (behind <= first)
+        return;
+    if (s->n == s->room) {
+        s->room = s->room ? 2 * s->room : 1024;
+        s->span = realloc(s->span, s->room * sizeof *s->span);
+        if (!s->span) {
+            fputs("make_data: no memory\n", stderr);
+            exit(1);
+        }
+    }
+    s->span[s->n++] = (struct span){first * len, behind - first};
+}
+
+/* Of a device, too. */
+static uint64_t size_of(int fd, const char *path)
+{
+    const off_t size = lseek(fd, 0, SEEK_END);
+    if (size < 0)
+        die("look at", path);
+    return (uint64_t)size;
+}
+
+static void spans_of_data(struct spans *s, int fd, const char *path, uint64_t len)
+{
+    const off_t size = (off_t)size_of(fd, path);
+    for (off_t end = 0, start; end < size;) {
+        start = lseek(fd, end, SEEK_DATA);
+        if (start < 0 && errno == ENXIO)
+            break;
+        end = lseek(fd, start, SEEK_HOLE);
+        if (start < 0 || end < 0)
+            die("look for data in", path);
+        spans_add(s, (uint64_t)start, (uint64_t)end, len);
+    }
+}
+
+/* The piece that lies in the i-th of so many equal parts. */
+static uint64_t piece_choose(uint64_t total, uint64_t pieces, uint64_t i, uint64_t *seed)
+{
+    const uint64_t first = total / pieces * i + total % pieces * i / pieces, k = i + 1;
+    const uint64_t behind = total / pieces * k + total % pieces * k / pieces;
+    return first + next(seed) % (behind - first);
+}
+
+/* Where "spread" with these numbers has written. */
+static void spans_of_spread(struct spans *s, int fd, const char *path, const uint64_t of[3], uint64_t len)
+{
+    const uint64_t size = size_of(fd, path);
+    uint64_t seed = of[2];
+    errno = ENOSPC;
+    if (size / of[1] < of[0])
+        die("have so many pieces in", path);
+    for (uint64_t i = 0; i < of[0]; i++) {
+        const uint64_t start = piece_choose(size / of[1], of[0], i, &seed) * of[1];
+        next(&seed); /* what it is filled with */
+        spans_add(s, start, start + of[1], len);
+    }
+}
+
+static uint64_t make_pieces(int fd, const char *path, const struct spans *in, uint64_t pieces, uint64_t len,
+                            uint64_t seed)
+{
     CLEANUP_FREE uint8_t *buf = malloc(len);
-    const size_t n = spans_find(fd, path, data, len, &spans);
     uint64_t total = 0, before = 0;
     size_t at = 0;
-    for (size_t i = 0; i < n; i++)
-        total += spans[i].pieces;
+    for (size_t i = 0; i < in->n; i++)
+        total += in->span[i].pieces;
     errno = ENOSPC;
     if (!buf || total < pieces)
         die("find enough places in", path);
     for (uint64_t i = 0; i < pieces; i++) {
-        const uint64_t first = total / pieces * i + total % pieces * i / pieces, k = i + 1;
-        const uint64_t behind = total / pieces * k + total % pieces * k / pieces;
-        const uint64_t piece = first + next(&seed) % (behind - first);
-        for (; piece >= before + spans[at].pieces; at++)
-            before += spans[at].pieces;
+        const uint64_t piece = piece_choose(total, pieces, i, &seed);
+        for (; piece >= before + in->span[at].pieces; at++)
+            before += in->span[at].pieces;
         fill_random(buf, len, next(&seed));
-        write_at(fd, path, buf, len, spans[at].start + (piece - before) * len);
+        write_at(fd, path, buf, len, in->span[at].start + (piece - before) * len);
     }
     return pieces * len;
 }
@@ -241,17 +285,18 @@ static int usage(void)
 {
     fputs("usage: make_data random FILE MIB SEED | zeros FILE MIB | sparse FILE MIB DATA-MIB SEED |\n"
           "       database FILE MIB SEED | rewrite FILE PERCENT SEED |\n"
-          "       spread|over FILE PIECES BYTES SEED      (BYTES: a multiple of 8)\n",
+          "       spread|over FILE PIECES BYTES SEED      (BYTES: a multiple of 8) |\n"
+          "       within FILE PIECES BYTES SEED OF-PIECES OF-BYTES OF-SEED\n",
           stderr);
     return 2;
 }
 
-enum kind { RANDOM, ZEROS, SPARSE, DATABASE, REWRITE, SPREAD, OVER, KINDS };
+enum kind { RANDOM, ZEROS, SPARSE, DATABASE, REWRITE, SPREAD, OVER, WITHIN, KINDS };
 static const struct {
     const char *name;
     int numbers; /* behind the file */
 } kinds[KINDS] = {{"random", 2},  {"zeros", 1},  {"sparse", 3}, {"database", 2},
-                  {"rewrite", 2}, {"spread", 3}, {"over", 3}};
+                  {"rewrite", 2}, {"spread", 3}, {"over", 3},   {"within", 6}};
 
 static bool number(const char *text, uint64_t *ret)
 {
@@ -266,7 +311,7 @@ int main(int argc, char **argv)
     int kind = 0;
     while (argc > 1 && kind < KINDS && strcmp(argv[1], kinds[kind].name) != 0)
         kind++;
-    uint64_t n[3] = {0};
+    uint64_t n[6] = {0};
     if (argc < 3 || kind == KINDS || argc != 3 + kinds[kind].numbers)
         return usage();
     for (int i = 0; i < kinds[kind].numbers; i++)
@@ -274,8 +319,10 @@ int main(int argc, char **argv)
             return usage();
     if (kind == SPARSE && (n[1] == 0 || n[0] < n[1]))
         return usage();
-    const bool in_place = kind == REWRITE || kind == SPREAD || kind == OVER;
-    if ((kind == SPREAD || kind == OVER) && (n[0] == 0 || n[1] == 0 || n[1] % 8 != 0))
+    const bool pieces = kind == SPREAD || kind == OVER || kind == WITHIN, in_place = kind == REWRITE || pieces;
+    if (pieces && (n[0] == 0 || n[1] == 0 || n[1] % 8 != 0))
+        return usage();
+    if (kind == WITHIN && (n[3] == 0 || n[4] == 0))
         return usage();
     const char *path = argv[2];
     int fd = open(path, O_RDWR | O_CLOEXEC | (in_place ? 0 : O_CREAT), 0644);
@@ -288,9 +335,16 @@ int main(int argc, char **argv)
         done = make_sparse(fd, path, n[0], n[1], n[2]);
     else if (kind == DATABASE)
         done = make_database(fd, path, n[0] * MIB, n[1]);
-    else if (kind == SPREAD || kind == OVER)
-        done = make_pieces(fd, path, kind == OVER, n[0], n[1], n[2]);
-    else
+    else if (pieces) {
+        struct spans in CLEANUP(spans_free) = {.n = 0};
+        if (kind == OVER)
+            spans_of_data(&in, fd, path, n[1]);
+        else if (kind == WITHIN)
+            spans_of_spread(&in, fd, path, n + 3, n[1]);
+        else
+            spans_add(&in, 0, size_of(fd, path), n[1]);
+        done = make_pieces(fd, path, &in, n[0], n[1], n[2]);
+    } else
         done = rewrite(fd, path, strtod(argv[3], NULL), n[1]);
     if (close(fd) < 0)
         die("write", path);

@@ -6,12 +6,13 @@
 # usage: tests/vm/run.sh TEST        (`make test-vm` runs all and counts)
 #   VM_STAGE=build/vm  VM_DISKS="NAME:SIZE ..." (/dev/disk/by-id/virtio-NAME)  VM_MEMORY=1024 (MiB)  VM_TIMEOUT=900
 #   (seconds)
+#   VM_PASS="NAME ..." (variables that the machine gets, too)
 #   VM_ACCEL=auto|kvm|tcg  VM_CONSOLE=FILE (keeps what the kernel says)  VM_REBUILD=1 (tests/vm/image.sh)
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 source=$(realpath "$here/../..")
 : "${VM_STAGE:=${BUILD:-build}/vm}" "${VM_DISKS:=}" "${VM_MEMORY:=1024}" "${VM_TIMEOUT:=900}" "${VM_ACCEL:=auto}"
-[ $# -eq 1 ] || { sed -n '6,9s/^# //p' "$0" >&2; exit 2; }
+[ $# -eq 1 ] || { sed -n '6,10s/^# //p' "$0" >&2; exit 2; }
 test=$(realpath --relative-to="$source" "$1")
 image=$("$here/image.sh")
 [ -d "$VM_STAGE/root" ] || ls "$VM_STAGE"/*.deb >/dev/null 2>&1 ||
@@ -59,6 +60,7 @@ esac
 # The tests as they are now, whatever is edited while the machine runs.
 mkdir -p "$work/source/tests"
 cp -r "$source"/tests/*.sh "$here" "$work/source/tests/"
+mkdir -p "$work/source/${test%/*}" && cp "$source/$test" "$work/source/$test" # perf/vm.sh lies elsewhere
 control=$work/control
 mkdir "$control"
 echo 0 >"$control/boots"
@@ -66,7 +68,7 @@ echo "$test" >"$control/test"
 : >"$control/out"
 {
     echo "SNAPFERRY_IN_VM=1"
-    for v in VM_DISKS VM_MEMORY VM_ACCEL VERBOSE; do printf '%s=%q\n' "$v" "${!v:-}"; done
+    for v in VM_DISKS VM_MEMORY VM_ACCEL VERBOSE ${VM_PASS:-}; do printf '%s=%q\n' "$v" "${!v:-}"; done
 } >"$control/environment"
 for d in $VM_DISKS; do
     truncate -s "${d#*:}" "$work/${d%%:*}.disk"
