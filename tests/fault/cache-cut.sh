@@ -5,13 +5,16 @@
 . "$(dirname "$0")/../daemon-lib.sh"
 need_root "restores by the daemon"
 fs_make xfs xfs
-random_file "$WORK/xfs/v.img" $((24 * MIB)) 81
+random_file "$WORK/xfs/v.img" $((72 * MIB)) 81
 cp "$WORK/xfs/v.img" "$WORK/v.orig"
 daemon_setup || { fail "setup"; finish; }
-config_class images "$WORK/xfs" 'write-limit = 2MiB' 'retries = 5' 'splitter = DYNAMIC-128K-BUZHASH'
+config_class images "$WORK/xfs" 'write-limit = 3MiB' 'retries = 5' 'splitter = DYNAMIC-128K-BUZHASH'
 starts "the daemon starts"
 A=$(submit "$WORK/xfs/v.img")
 same "a backup" "$(wait_state "$A" Completed 60)" Completed
+
+# A restore looks up what is behind its second position, at 40 MiB, when what is before its first one, at 8 MiB, has been
+# written: all of these take seconds at that rate.
 
 # cut PID FILE: once the process has written to the file, its mapped index is truncated. Fails if it ended before.
 cut() {
@@ -25,7 +28,7 @@ cut() {
     : >"$(cat "$WORK/cut")"
     kill -CONT "$1"
 }
-"$SNAPFERRY" -r "$REPO" --password-file "$WORK/password" restore latest "$WORK/out" --quiet --write-limit 2MiB \
+"$SNAPFERRY" -r "$REPO" --password-file "$WORK/password" restore latest "$WORK/out" --quiet --write-limit 3MiB \
     2>"$WORK/err" &
 pid=$!
 check "the index of a restore is truncated" cut $pid "$WORK/out"
