@@ -13,8 +13,8 @@ starts "the daemon starts"
 A=$(submit "$WORK/xfs/v.img")
 same "a backup" "$(wait_state "$A" Completed 60)" Completed
 
-# A restore looks up what is behind its second position, at 40 MiB, when what is before its first one, at 8 MiB, has been
-# written: all of these take seconds at that rate.
+# A restore looks up what is behind its second position, at 40 MiB, when what is before its first one, at 8 MiB, has
+# been written: at that rate there are seconds in between.
 
 # cut PID FILE: once the process has written to the file, its mapped index is truncated. Fails if it ended before.
 cut() {
