@@ -153,6 +153,7 @@ kit file "$WORK/t"
 restore "$(uri "$K")" "${slow[@]}" >"$WORK/killed" 2>&1 &
 pid=$!
 logged Flush 1
+until_true 30 eval '[ -n "$(find "$CACHE" -name "restore-*" ! -name "*.lock" ! -name "*.tmp")" ]' # its position
 expect "a second restore to it is refused" 17 "another restore writes to" -- restore "$(uri "$K")"
 kill -KILL "${nbd_pid[$K]}"
 wait $pid
