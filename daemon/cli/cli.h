@@ -143,6 +143,8 @@ struct options {
 /* Parses argv; ERR_USAGE on failure. options_free() afterwards in any case. */
 int options_parse(struct options *o, int argc, char **argv, struct err *e);
 void options_free(struct options *o);
+/* What another program's verb, of one or two words, is called here, with -r or without; NULL: not known. */
+const char *other_word(const char *word, bool repo);
 const char *verb_name(enum verb v);
 /* Help of o->verb, of the verbs of o->group, or of the whole command if neither is set, to `f`. */
 void options_help(FILE *f, const struct options *o);

@@ -500,7 +500,7 @@ static const char *verb_of_words(unsigned i, void *arg)
     return texts[v->verb];
 }
 
-static int unknown_verb(char **words, int n, struct err *e)
+static int unknown_verb(char **words, int n, bool repo, struct err *e)
 {
     char known[256] = "", two[256];
     size_t len = 0;
@@ -513,13 +513,19 @@ static int unknown_verb(char **words, int n, struct err *e)
         return err_hint(e, "snapferry --help lists the verbs");
     }
     snprintf(two, sizeof two, "%.120s %.120s", words[0], n > 1 ? words[1] : "");
-    const char *near = n > 1 ? nearest_meant(two, verb_of_words, &(int){2}) : NULL;
+    const char *near = other_word(n > 1 ? two : words[0], repo);
+    if (!near && n > 1)
+        near = nearest_meant(two, verb_of_words, &(int){2});
     if (!near && !len)
         near = nearest_meant(words[0], verb_of_words, &(int){1});
+    if (!near && n > 1 && !len) /* its arguments behind it */
+        near = other_word(words[0], repo);
     err_set(e, ERR_USAGE, EINVAL, "unknown verb \"%s%s%s\"", text_name(words[0]), n > 1 ? " " : "",
             n > 1 ? text_name(words[1]) : "");
     if (near)
         return err_hint(e, "did you mean %s? snapferry --help lists the verbs", near);
+    if (!strcmp(words[0], "mount"))
+        return err_hint(e, "stock Kopia mounts the repository of snapferry: kopia mount");
     return len ? err_hint(e, "%s requires a second word: %s", words[0], known)
                : err_hint(e, "snapferry --help lists the verbs");
 }
@@ -652,7 +658,7 @@ int options_parse(struct options *o, int argc, char **argv, struct err *e)
         return err_hint(e, "snapferry --help lists the verbs");
     }
     if (!v)
-        return unknown_verb(words, n, e);
+        return unknown_verb(words, n, o->repo, e);
     o->args = words + used;
     o->n_args = n - used;
     if (o->n_args < v->min_args || o->n_args > v->max_args) {

@@ -36,6 +36,16 @@ expect "unknown verb" 2 'unknown verb "fetch"' -- "$SNAPFERRY" -r x fetch
 expect "of a verb with two words, too" 2 'did you mean native list' -- "$SNAPFERRY" native lst
 expect "and its first word" 2 'did you mean native list' -- "$SNAPFERRY" nativ list
 expect "nothing near: what may follow" 2 'native requires a second word: list, prune' -- "$SNAPFERRY" native nonsense
+expect "what restic calls it" 2 'did you mean snapshot list' -- "$SNAPFERRY" -r x snapshots --json
+expect "and of the daemon" 2 'did you mean backups' -- "$SNAPFERRY" list
+expect "with what is behind it" 2 'did you mean maintenance' -- "$SNAPFERRY" -r x prune now
+expect "what stock Kopia calls it, and not what is spelled like it" 2 'did you mean backup\?' -- \
+    "$SNAPFERRY" -r x snapshot create /dev/x
+expect "of the repository" 2 'did you mean repo create' -- "$SNAPFERRY" -r x repository create
+expect "who mounts" 2 'stock Kopia mounts' -- "$SNAPFERRY" -r x mount
+missing=$(sed -n 's/^ *{"[^"]*", "\([^"]*\)", "\([^"]*\)"},$/\1\n\2/p' daemon/cli/other-words.c | sort -u |
+    while read -r verb; do "$SNAPFERRY" help $verb >/dev/null 2>&1 || echo "$verb"; done)
+same "each verb that is offered exists" "$missing" ""
 check "nothing near: nothing is offered" sh -c "! '$SNAPFERRY' bogus 2>&1 | grep -q 'did you mean'"
 expect "unknown option names the nearest" 2 'did you mean --compression' -- sf "$R" backup x --compresion zstd
 expect "option without its argument" 2 'requires an argument' -- "$SNAPFERRY" -r
