@@ -192,11 +192,14 @@ static void print_native_of(const json_t *op)
 static void print_mover(const json_t *op)
 {
     const json_t *m = jobj(op, "mover");
+    const char *outcome = jstr(m, "outcome");
+    char memory[64] = ""; /* of a short run under systemd it may not be known */
+    if (jint(m, "memory_peak") > 0)
+        snprintf(memory, sizeof memory, ", at most %s of memory", text_size(m, "memory_peak"));
     if (json_object_get(m, "memory_peak"))
-        print_line("Mover", "%s of CPU, at most %s of memory%s%s",
-                   text_seconds(json_number_value(json_object_get(m, "cpu_seconds"))), text_size(m, "memory_peak"),
-                   *jstr(m, "outcome") && strcmp(jstr(m, "outcome"), "ok") != 0 ? ", ended by " : "",
-                   strcmp(jstr(m, "outcome"), "ok") != 0 ? jstr(m, "outcome") : "");
+        print_line("Mover", "%s of CPU%s%s%s", text_seconds(json_number_value(json_object_get(m, "cpu_seconds"))),
+                   memory, *outcome && strcmp(outcome, "ok") != 0 ? ", ended by " : "",
+                   strcmp(outcome, "ok") != 0 ? outcome : "");
 }
 
 /* The errors of earlier attempts, the last ones. */

@@ -74,6 +74,7 @@ check "an operation's record has its stages and bottleneck" jq -e '.result | (.s
     (.bottleneck | IN("read", "zero", "split", "hash", "lookup", "compress", "encrypt", "write", "commit"))' \
     <<<"$(doc "$op")"
 expect "describe tells them in words" 0 'time +read [0-9.]+ s' -- ask describe "$op" --verbose
+expect "and the memory of its mover" 0 'of CPU, at most [0-9.]+ [KM]iB of memory' -- ask describe "$op"
 same "seconds in stages are counted by kind" \
     "$(sql "SELECT count(*) FROM counters WHERE name = 'stage_busy_seconds_total' AND value > 0
     AND json_extract(labels, '\$.direction') = 'backup' AND json_extract(labels, '\$.stage') IN ('read', 'hash')")" 2
@@ -91,5 +92,7 @@ done
 clean "nothing is left behind" 5 "$WORK/xfs" "$WORK/btrfs"
 stops "SIGTERM ends it in order"
 expect "while it is down, backups are listed from its files" 0 "$B" -- ask backups
+sqlite3 "$STATE/records.db" "UPDATE operations SET doc = json_set(doc, '$.mover.memory_peak', 0) WHERE id = '$op'"
+expect "a short one's may not be known: nothing is said" 0 '[0-9] s of CPU$' -- ask describe "$op"
 explain_failure
 finish
