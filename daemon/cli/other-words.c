@@ -4,16 +4,15 @@
 
 #include <string.h>
 
-/* With -r and without. */
+/* With -r, of the verbs that take it (NULL: none), and without. */
 static const struct other_word {
     const char *word, *repo, *daemon;
 } other_words[] = {
-    {"abort", "cancel", "cancel"},
+    {"abort", NULL, "cancel"},
     {"check", "verify", "verify"},
     {"compact", "maintenance", "maintenance"},
     {"create", "backup", "backup"},
     {"df", "repo usage", "status"},
-    {"diff", "snapshot show", "describe"},
     {"dump", "cat", "restore"},
     {"extract", "restore", "restore"},
     {"fsck", "verify", "verify"},
@@ -21,11 +20,11 @@ static const struct other_word {
     {"history", "snapshot list", "backups"},
     {"info", "snapshot show", "describe"},
     {"init", "repo create", "repo create"},
-    {"kill", "cancel", "cancel"},
+    {"kill", NULL, "cancel"},
     {"list", "snapshot list", "backups"},
     {"passwd", "repo change-password", "repo change-password"},
     {"prune", "maintenance", "maintenance"},
-    {"ps", "operations", "operations"},
+    {"ps", NULL, "operations"},
     {"recover", "restore", "restore"},
     {"remove", "snapshot delete", "delete"},
     {"repo init", "repo create", "repo create"},
@@ -43,9 +42,9 @@ static const struct other_word {
     {"snapshots", "snapshot list", "backups"},
     {"start", "backup", "backup"},
     {"stats", "repo usage", "status"},
-    {"stop", "cancel", "cancel"},
+    {"stop", NULL, "cancel"},
     {"sync", "repo sync-to", "copy"},
-    {"tasks", "operations", "operations"},
+    {"tasks", NULL, "operations"},
     {"usage", "repo usage", "status"},
 };
 

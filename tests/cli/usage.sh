@@ -43,9 +43,20 @@ expect "what stock Kopia calls it, and not what is spelled like it" 2 'did you m
     "$SNAPFERRY" -r x snapshot create /dev/x
 expect "of the repository" 2 'did you mean repo create' -- "$SNAPFERRY" -r x repository create
 expect "who mounts" 2 'stock Kopia mounts' -- "$SNAPFERRY" -r x mount
-missing=$(sed -n 's/^ *{"[^"]*", "\([^"]*\)", "\([^"]*\)"},$/\1\n\2/p' daemon/cli/other-words.c | sort -u |
-    while read -r verb; do "$SNAPFERRY" help $verb >/dev/null 2>&1 || echo "$verb"; done)
-same "each verb that is offered exists" "$missing" ""
+expect "what the daemon alone does is not offered with -r" 2 '^snapferry: snapferry --help lists' -- \
+    "$SNAPFERRY" -r x tasks
+expect "but without" 2 'did you mean operations' -- "$SNAPFERRY" tasks
+words=daemon/cli/other-words.c
+offered=$(sed -n 's/^ *{"[^"]*", "\([^"]*\)", .*/\1/p' $words | sort -u)
+check "verbs are offered with -r" test "$(wc -l <<<"$offered")" -gt 5
+same "each of them exists and takes it" "$(while read -r verb; do
+    "$SNAPFERRY" -r x help $verb 2>&1 | grep -q '^usage: snapferry -r ' || echo "$verb"
+done <<<"$offered")" ""
+offered=$(sed -n 's/^ *{"[^"]*", [^,]*, "\([^"]*\)"},$/\1/p' $words | sort -u)
+check "and without" test "$(wc -l <<<"$offered")" -gt 5
+same "each of these exists" "$(while read -r verb; do
+    "$SNAPFERRY" help $verb >/dev/null 2>&1 || echo "$verb"
+done <<<"$offered")" ""
 check "nothing near: nothing is offered" sh -c "! '$SNAPFERRY' bogus 2>&1 | grep -q 'did you mean'"
 expect "unknown option names the nearest" 2 'did you mean --compression' -- sf "$R" backup x --compresion zstd
 expect "option without its argument" 2 'requires an argument' -- "$SNAPFERRY" -r
