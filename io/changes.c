@@ -13,12 +13,16 @@
 
 #define POSITION_MAX ((uint64_t)INT64_MAX)
 #define LINE_MAX_CHARS 200
+#define ZEROS_MAX (CHANGES_MAX / 4)
 
+/* `zeros` are not in `list` until it is finished: it always has room for them. They are never enlarged. */
 struct changes {
-    struct change *list;
+    struct change *list, *zeros;
     size_t n, room;
     size_t sorted;     /* the first so many are in order and apart */
     uint64_t distance; /* ranges with gaps up to this are merged */
+    size_t n_zeros, zeros_room;
+    bool finished;
 };
 
 int changes_new(struct changes **ret, struct err *e)
@@ -35,6 +39,7 @@ void changes_free(struct changes *c)
     if (!c)
         return;
     free(c->list);
+    free(c->zeros);
     free(c);
 }
 
@@ -44,60 +49,87 @@ static int by_start(const void *a, const void *b)
     return (x->start > y->start) - (x->start < y->start);
 }
 
-/* Sorts, and merges ranges that overlap or are not more than `distance` apart. */
+/* Merges sorted ranges that overlap or are not more than `distance` apart: how many are left. */
+static size_t ranges_merge(struct change *list, size_t count, uint64_t distance)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < count; i++) {
+        const struct change x = list[i];
+        struct change *last = n ? &list[n - 1] : NULL;
+        if (!last || x.start - last->start > last->len + distance)
+            list[n++] = x;
+        else if (x.start + x.len > last->start + last->len)
+            last->len = x.start + x.len - last->start;
+    }
+    return n;
+}
+
 static void list_merge(struct changes *c)
 {
     if (c->sorted < c->n)
         qsort(c->list, c->n, sizeof *c->list, by_start);
-    size_t n = 0;
-    for (size_t i = 0; i < c->n; i++) {
-        const struct change x = c->list[i];
-        struct change *last = n ? &c->list[n - 1] : NULL;
-        if (!last || x.start - last->start > last->len + c->distance)
-            c->list[n++] = x;
-        else if (x.start + x.len > last->start + last->len)
-            last->len = x.start + x.len - last->start;
-    }
-    c->n = c->sorted = n;
+    c->n = c->sorted = ranges_merge(c->list, c->n, c->distance);
 }
 
-/* Makes room for one more. */
+static int array_double(struct change **list, size_t *room, struct err *e)
+{
+    const size_t more = *room ? 2 * *room : 256;
+    struct change *p = realloc(*list, more * sizeof *p);
+    if (!p)
+        return err_nomem(e);
+    *list = p;
+    *room = more;
+    return 0;
+}
+
+/* Makes room for one more, and for the zeros. */
 static int list_grow(struct changes *c, struct err *e)
 {
-    if (c->n < c->room)
-        return 0;
-    if (c->room < CHANGES_MAX) {
-        size_t room = c->room ? 2 * c->room : 256;
-        struct change *list = realloc(c->list, room * sizeof *list);
-        if (!list)
-            return err_nomem(e);
-        c->list = list;
-        c->room = room;
-        return 0;
-    }
+    int rc = 0;
+    while (rc == 0 && c->n + c->n_zeros >= c->room && c->room < CHANGES_MAX)
+        rc = array_double(&c->list, &c->room, e);
+    if (rc < 0 || c->n + c->n_zeros < c->room)
+        return rc;
     /* Full: a quarter is freed, so that not every further range sorts the list. */
     list_merge(c);
-    while (c->n > CHANGES_MAX / 4 * 3) {
+    while (c->n + c->n_zeros > CHANGES_MAX / 4 * 3) {
         c->distance = c->distance ? 2 * c->distance : 4096;
         list_merge(c);
     }
     return 0;
 }
 
+static int position_check(uint64_t start, uint64_t len, struct err *e)
+{
+    if (start <= POSITION_MAX && len <= POSITION_MAX - start)
+        return 0;
+    return err_set(e, ERR_USAGE, EINVAL, "changed range of %" PRIu64 " bytes at %" PRIu64 " ends beyond 2^63 bytes",
+                   len, start);
+}
+
+/* Whether the last range has become one with this one. */
+static bool joins_last(struct change *last, uint64_t start, uint64_t len, uint64_t distance)
+{
+    if (start < last->start || start - last->start > last->len + distance)
+        return false;
+    if (start + len > last->start + last->len)
+        last->len = start + len - last->start;
+    return true;
+}
+
 int changes_add(struct changes *c, uint64_t start, uint64_t len, struct err *e)
 {
     if (len == 0)
         return 0;
-    if (start > POSITION_MAX || len > POSITION_MAX - start)
-        return err_set(e, ERR_USAGE, EINVAL, "changed range of %" PRIu64 " bytes at %" PRIu64 " ends beyond 2^63 bytes",
-                       len, start);
-    struct change *last = c->n ? &c->list[c->n - 1] : NULL;
-    if (last && start >= last->start && start - last->start <= last->len + c->distance) {
-        if (start + len > last->start + last->len)
-            last->len = start + len - last->start;
+    int rc = position_check(start, len, e);
+    if (rc < 0)
+        return rc;
+    if (c->finished) /* which of its ranges are zeros can no longer be told from the others */
+        c->n_zeros = 0;
+    c->finished = false;
+    if (c->n && joins_last(&c->list[c->n - 1], start, len, c->distance))
         return 0;
-    }
-    int rc = list_grow(c, e);
+    rc = list_grow(c, e);
     if (rc < 0)
         return rc;
     const bool in_order = c->sorted == c->n && (c->n == 0 || start > c->list[c->n - 1].start + c->list[c->n - 1].len);
@@ -107,58 +139,166 @@ int changes_add(struct changes *c, uint64_t start, uint64_t len, struct err *e)
     return 0;
 }
 
+int changes_add_zeros(struct changes *c, uint64_t start, uint64_t len, struct err *e)
+{
+    if (len == 0)
+        return 0;
+    int rc = position_check(start, len, e);
+    if (rc < 0)
+        return rc;
+    if (c->finished || c->n_zeros == ZEROS_MAX)
+        return changes_add(c, start, len, e);
+    if (c->n_zeros && joins_last(&c->zeros[c->n_zeros - 1], start, len, 0))
+        return 0;
+    if (c->n_zeros == c->zeros_room)
+        rc = array_double(&c->zeros, &c->zeros_room, e);
+    if (rc == 0)
+        rc = list_grow(c, e);
+    if (rc == 0)
+        c->zeros[c->n_zeros++] = (struct change){start, len};
+    return rc;
+}
+
+/* What is listed as changed in another way, too, is not known to be zeros: of such a range only what precedes it is. */
+static void zeros_cut(struct changes *c)
+{
+    size_t n = 0, at = 0;
+    qsort(c->zeros, c->n_zeros, sizeof *c->zeros, by_start);
+    c->n_zeros = ranges_merge(c->zeros, c->n_zeros, 0);
+    for (size_t i = 0; i < c->n_zeros; i++) {
+        struct change z = c->zeros[i];
+        while (at < c->n && c->list[at].start + c->list[at].len <= z.start)
+            at++;
+        if (at < c->n && c->list[at].start < z.start + z.len)
+            z.len = c->list[at].start > z.start ? c->list[at].start - z.start : 0;
+        if (z.len)
+            c->zeros[n++] = z;
+    }
+    c->n_zeros = n;
+}
+
 void changes_finish(struct changes *c)
 {
     list_merge(c);
+    if (c->finished || !c->n_zeros) {
+        c->finished = true;
+        return;
+    }
+    /* All of them have changed; behind the others, which zeros_cut() compares with. */
+    const size_t n = c->n;
+    memcpy(c->list + n, c->zeros, c->n_zeros * sizeof *c->zeros);
+    c->n += c->n_zeros;
+    const size_t all = c->n;
+    c->n = n;
+    zeros_cut(c);
+    c->n = all;
+    list_merge(c);
+    c->finished = true;
 }
-
 size_t changes_count(const struct changes *c)
 {
     return c->n;
 }
 
-uint64_t changes_bytes(const struct changes *c)
+static uint64_t lengths(const struct change *list, size_t n)
 {
     uint64_t sum = 0;
-    for (size_t i = 0; i < c->n; i++)
-        sum += c->list[i].len;
+    for (size_t i = 0; i < n; i++)
+        sum += list[i].len;
     return sum;
+}
+
+uint64_t changes_bytes(const struct changes *c)
+{
+    return lengths(c->list, c->n);
+}
+
+uint64_t changes_zero_bytes(const struct changes *c)
+{
+    return lengths(c->zeros, c->n_zeros);
 }
 
 size_t changes_memory(const struct changes *c)
 {
-    return c->room * sizeof *c->list;
+    return (c->room + c->zeros_room) * sizeof *c->list;
 }
 
 /* Whether the ranges up to number `i`, including it, end at or before `pos`. */
-static bool ends_before(const struct changes *c, size_t i, uint64_t pos)
+static bool ends_before(const struct change *list, size_t n, size_t i, uint64_t pos)
 {
-    return i < c->n && c->list[i].start + c->list[i].len <= pos;
+    return i < n && list[i].start + list[i].len <= pos;
 }
 
-bool changes_after(const struct changes *c, size_t *cursor, uint64_t pos, struct change *ret)
+static bool range_after(const struct change *list, size_t n, size_t *cursor, uint64_t pos, struct change *ret)
 {
     /* Doubling steps, then halving ones: the time for skipping many ranges is logarithmic. */
     size_t step = 1;
-    while (ends_before(c, *cursor + step - 1, pos)) {
+    while (ends_before(list, n, *cursor + step - 1, pos)) {
         *cursor += step;
         step *= 2;
     }
     for (; step; step /= 2)
-        if (ends_before(c, *cursor + step - 1, pos))
+        if (ends_before(list, n, *cursor + step - 1, pos))
             *cursor += step;
-    if (*cursor >= c->n)
+    if (*cursor >= n)
         return false;
-    *ret = c->list[*cursor];
+    *ret = list[*cursor];
     return true;
+}
+
+bool changes_after(const struct changes *c, size_t *cursor, uint64_t pos, struct change *ret)
+{
+    return range_after(c->list, c->n, cursor, pos, ret);
+}
+
+bool changes_part_after(const struct changes *c, struct changes_cursor *cursor, uint64_t pos, struct change *ret,
+                        bool *zeros)
+{
+    struct change z;
+    *zeros = false;
+    if (!range_after(c->list, c->n, &cursor->list, pos, ret))
+        return false;
+    if (pos > ret->start) {
+        ret->len -= pos - ret->start;
+        ret->start = pos;
+    }
+    if (!range_after(c->zeros, c->n_zeros, &cursor->zeros, ret->start, &z) || z.start >= ret->start + ret->len)
+        return true;
+    *zeros = z.start <= ret->start;
+    ret->len = (*zeros ? z.start + z.len : z.start) - ret->start;
+    return true;
+}
+
+int changes_add_within(struct changes *c, const struct changes *from, uint64_t size, struct err *e)
+{
+    struct changes_cursor cursor = {0};
+    struct change x;
+    bool zeros;
+    int rc = 0;
+    for (uint64_t pos = 0; rc == 0 && pos < size && changes_part_after(from, &cursor, pos, &x, &zeros);
+         pos = x.start + x.len) {
+        if (x.start >= size)
+            break;
+        const uint64_t len = x.len < size - x.start ? x.len : size - x.start;
+        rc = zeros ? changes_add_zeros(c, x.start, len, e) : changes_add(c, x.start, len, e);
+    }
+    return rc;
 }
 
 int changes_add_all(struct changes *c, const struct changes *from, struct err *e)
 {
+    return changes_add_within(c, from, UINT64_MAX, e);
+}
+
+int changes_add_unknown(struct changes *c, const struct changes *from, uint64_t size, struct err *e)
+{
+    uint64_t pos = 0;
     int rc = 0;
-    for (size_t i = 0; i < from->n && rc == 0; i++)
-        rc = changes_add(c, from->list[i].start, from->list[i].len, e);
-    return rc;
+    for (size_t i = 0; rc == 0 && i < from->n_zeros && from->zeros[i].start < size; i++) {
+        rc = changes_add(c, pos, from->zeros[i].start - pos, e);
+        pos = from->zeros[i].start + from->zeros[i].len;
+    }
+    return rc == 0 && pos < size ? changes_add(c, pos, size - pos, e) : rc;
 }
 
 /* ---- the text form ---- */

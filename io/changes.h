@@ -6,9 +6,12 @@
  * used by a backup to read only these. All that a list does not contain is claimed to be unchanged, so a list is only
  * ever made larger: ranges are rounded outward and merged, never dropped.
  *
- * A list holds at most CHANGES_MAX ranges, 16 bytes each. If more are added, those with the smallest gaps between them
- * are merged. Not thread-safe while it is made; afterwards any number of threads may read it, each with a cursor of its
- * own.
+ * Of some ranges it may be known that they are zeros now (freed blocks): these need not be read. That, too, is a claim,
+ * so it is only ever made of less: such ranges are neither rounded nor merged over gaps.
+ *
+ * A list holds at most CHANGES_MAX ranges, 16 bytes each, and a quarter of that of zeros. If more are added, those with
+ * the smallest gaps between them are merged, and zeros are taken for data. Not thread-safe while it is made; afterwards
+ * any number of threads may read it, each with a cursor of its own.
  */
 #ifndef SNAPFERRY_IO_CHANGES_H
 #define SNAPFERRY_IO_CHANGES_H
@@ -39,8 +42,15 @@ static inline void changes_freep(struct changes **c)
  * end is beyond 2^63 bytes. -ENOMEM. */
 int changes_add(struct changes *c, uint64_t start, uint64_t len, struct err *e);
 
-/* Adds all ranges of another list. */
+/* As changes_add(), of what is known to be zeros now, unless changes_add() names some of it, in whatever order. */
+int changes_add_zeros(struct changes *c, uint64_t start, uint64_t len, struct err *e);
+
+/* Adds all ranges of another list, which is finished, as they are: zeros as zeros. */
 int changes_add_all(struct changes *c, const struct changes *from, struct err *e);
+/* Likewise, but none that begins at or behind byte `size`, and none behind it of those that end there. */
+int changes_add_within(struct changes *c, const struct changes *from, uint64_t size, struct err *e);
+/* Adds all of [0, size) that is not known to be zeros by the other list, which is finished. */
+int changes_add_unknown(struct changes *c, const struct changes *from, uint64_t size, struct err *e);
 
 /*
  * Reads a list from a text file: one range in each line, "START LENGTH", in bytes, decimal; empty lines and those that
@@ -49,12 +59,14 @@ int changes_add_all(struct changes *c, const struct changes *from, struct err *e
  */
 int changes_read(struct changes *c, const char *path, struct err *e);
 
-/* Sorts and merges. Must be called once after the last add and before the following functions. */
+/* Sorts and merges. Must be called after the last add and before the following functions. If more is added later
+ * nothing is known to be zeros any more. */
 void changes_finish(struct changes *c);
 
 size_t changes_count(const struct changes *c);
-uint64_t changes_bytes(const struct changes *c); /* sum of all lengths */
-size_t changes_memory(const struct changes *c);  /* bytes of memory that the list takes */
+uint64_t changes_bytes(const struct changes *c);      /* sum of all lengths */
+uint64_t changes_zero_bytes(const struct changes *c); /* of these, known to be zeros */
+size_t changes_memory(const struct changes *c);       /* bytes of memory that the list takes */
 
 /* What a list of ranges means; one must never be taken for the other. */
 enum changes_kind {
@@ -71,5 +83,13 @@ int changes_unpack(struct changes *c, enum changes_kind kind, const uint8_t *p, 
 /* The first range that ends after `pos`. `*cursor` begins as 0 and is kept by the caller between calls; positions must
  * not decrease from call to call. False: there is none. */
 bool changes_after(const struct changes *c, size_t *cursor, uint64_t pos, struct change *ret);
+
+/* The first part of a range that begins at or after `pos`, which is nothing but zeros, or nothing known to be. Parts
+ * begin at `pos` where a range does not. Otherwise as changes_after(). */
+struct changes_cursor {
+    size_t list, zeros;
+};
+bool changes_part_after(const struct changes *c, struct changes_cursor *cursor, uint64_t pos, struct change *ret,
+                        bool *zeros);
 
 #endif

@@ -67,7 +67,7 @@ struct nbd_link;
 struct nbd_link *source_nbd(const struct source *s); /* likewise; NULL: a descriptor */
 
 /* What lies outside of these ranges is known to be zeros (of a thin volume: not mapped). `c` is finished and outlives
- * the source. To be called before any thread uses the source. */
+ * the source; NULL: nothing is known. To be called before any thread uses the source, or when none does any more. */
 struct changes;
 void source_set_allocated(struct source *s, const struct changes *c);
 

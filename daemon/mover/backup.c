@@ -588,7 +588,7 @@ static int run_once(struct repo *r, struct source *src, const struct backup_opts
     if (o->incremental && *x.inc.why)
         snprintf(ret->fallback, sizeof ret->fallback, "%s", x.inc.why);
     if (x.inc.unchanged)
-        ret->changed_bytes = changes_bytes(x.inc.changes);
+        ret->changed_bytes = changes_bytes(x.inc.changes) - changes_zero_bytes(x.inc.changes);
     if (rc == 0)
         rc = run_move(&x, e);
     *again = should_read_all(&x, rc, e);
@@ -618,6 +618,8 @@ int backup_run(struct repo *r, struct source *src, const struct backup_opts *o, 
         const struct backup_result first = *ret;
         struct backup_opts full = *o;
         full.incremental = NULL;
+        if (o->incremental) /* nor is what the list knew to be zeros relied upon */
+            source_set_allocated(src, NULL);
         backup_result_clear(ret);
         memset(ret, 0, sizeof *ret);
         *e = (struct err)ERR_INIT;

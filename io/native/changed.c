@@ -76,15 +76,11 @@ static int add_difference_of_sizes(struct changes *list, uint64_t base, uint64_t
 static int clip(struct changes **list, uint64_t size, struct err *e)
 {
     struct changes *clipped;
-    struct change x;
-    size_t cursor = 0;
     changes_finish(*list);
     int rc = changes_new(&clipped, e);
     if (rc < 0)
         return rc;
-    for (uint64_t pos = 0; rc == 0 && pos < size && changes_after(*list, &cursor, pos, &x); pos = x.start + x.len)
-        if (x.start < size)
-            rc = changes_add(clipped, x.start, x.len < size - x.start ? x.len : size - x.start, e);
+    rc = changes_add_within(clipped, *list, size, e);
     changes_free(*list);
     *list = clipped;
     return rc;
@@ -142,7 +138,7 @@ static int seal(const struct changes *list, enum changes_kind kind, uint64_t siz
     CLEANUP_FREE uint8_t *bytes = NULL;
     size_t len;
     ret->ranges = changes_count(list);
-    ret->bytes = changes_bytes(list);
+    ret->bytes = changes_bytes(list) - changes_zero_bytes(list);
     int rc = changes_pack(list, kind, size, &bytes, &len, e);
     if (rc == 0)
         rc = *fd = memory_sealed("list of ranges", bytes, len, e);

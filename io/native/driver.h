@@ -108,7 +108,7 @@ enum changed_state changed_state_of(const char *name);
 struct changed_answer {
     enum changed_state state;
     char why[512];          /* a sentence without capital and full stop; "" if listed */
-    uint64_t ranges, bytes; /* of the list; set by driver_changed_sealed() */
+    uint64_t ranges, bytes; /* of the list, without what is known to be zeros; set by driver_changed_sealed() */
 };
 /* Sets both; returns 0, for a driver to return. */
 int changed_doubt(struct changed_answer *a, enum changed_state s, const char *fmt, ...)
@@ -298,7 +298,8 @@ struct driver {
     /*
      * Lists what differs between `base` and the newer `n`, two native snapshots of one volume, both as find() (the base
      * maybe bookmark_find()) has just returned them: adds each range to `list` (changes_add(), in any order; its memory
-     * is bounded), rounded outward, rather too much than too little. *ret is CHANGED_LISTED at first. If that cannot be
+     * is bounded), rounded outward, rather too much than too little; by changes_add_zeros() and exactly what surely
+     * reads as zeros in `n`. *ret is CHANGED_LISTED at first. If that cannot be
      * done it returns 0 with changed_doubt(); an error is reported as CHANGED_FAILED. What it added then is ignored.
      * Called by driver_changed() only, in a step that can be killed at any time: what it creates must be found and
      * removed by a later call. NULL: CHANGED_UNSUPPORTED.

@@ -95,6 +95,39 @@ static int range_changed(uint64_t begin, uint64_t blocks, uint64_t block_bytes, 
     return changes_add(list, begin * block_bytes, blocks * block_bytes, e);
 }
 
+/* "0 262144 thin 253:2 3": pool, id, and what is read where nothing is mapped, if that is not zeros. */
+static int origin_check(const struct lvm_lv *lv, struct err *e)
+{
+    char uuid[LVM_DM_UUID_MAX], id[24] = "", origin[64] = "";
+    lvm_dm_uuid(lv, "", uuid);
+    const char *const argv[] = {dmsetup, "table", "--uuid", uuid, NULL};
+    CLEANUP_FREE char *out = NULL;
+    int rc = lvm_tool_run("dmsetup table", argv, false, &out, NULL, NULL, e);
+    if (rc < 0)
+        return rc;
+    const int n = sscanf(out, "%*u %*u thin %*s %23s %63s", id, origin);
+    if (n < 1 || strcmp(id, lv->thin_id) != 0)
+        return err_plain(e, ERR_SOURCE, EIO, "the table of %s is not that of thin device %s", lv->path, lv->thin_id);
+    if (n > 1)
+        return err_plain(e, ERR_SOURCE, ENOTSUP, "%s has an external origin: what is not mapped is not zero", lv->path);
+    return 0;
+}
+
+static int range_gone(uint64_t begin, uint64_t blocks, uint64_t block_bytes, void *list, struct err *e)
+{
+    return changes_add_zeros(list, begin * block_bytes, blocks * block_bytes, e);
+}
+
+/* What was discarded since is zeros, but for an external origin. */
+static thin_range_fn *zeros_known(const struct lvm_lv *new)
+{
+    struct err why = ERR_INIT;
+    if (origin_check(new, &why) == 0)
+        return range_gone;
+    log_debug("%s: what was discarded is read, too: %s", new->path, why.msg);
+    return NULL;
+}
+
 static int delta_read(const struct lvm_metadata *m, const struct lvm_lv *base, const struct lvm_lv *new,
                       struct changes *list, struct changed_answer *ret, struct err *e)
 {
@@ -105,6 +138,7 @@ static int delta_read(const struct lvm_metadata *m, const struct lvm_lv *base, c
                                   .right = strtoull(new->thin_id, NULL, 10),
                                   .block_bytes = m->block_bytes,
                                   .fn = range_changed,
+                                  .gone = zeros_known(new),
                                   .arg = list};
     struct thin_device d;
     int rc = device_check(m, base, &d, ret, e);
@@ -188,24 +222,6 @@ static int range_mapped(uint64_t begin, uint64_t blocks, uint64_t block_bytes, v
     if (start >= m->size)
         return 0;
     return m->fn(start, len < m->size - start ? len : m->size - start, m->arg);
-}
-
-/* "0 262144 thin 253:2 3": pool, id, and what is read where nothing is mapped, if that is not zeros. */
-static int origin_check(const struct lvm_lv *lv, struct err *e)
-{
-    char uuid[LVM_DM_UUID_MAX], id[24] = "", origin[64] = "";
-    lvm_dm_uuid(lv, "", uuid);
-    const char *const argv[] = {dmsetup, "table", "--uuid", uuid, NULL};
-    CLEANUP_FREE char *out = NULL;
-    int rc = lvm_tool_run("dmsetup table", argv, false, &out, NULL, NULL, e);
-    if (rc < 0)
-        return rc;
-    const int n = sscanf(out, "%*u %*u thin %*s %23s %63s", id, origin);
-    if (n < 1 || strcmp(id, lv->thin_id) != 0)
-        return err_plain(e, ERR_SOURCE, EIO, "the table of %s is not that of thin device %s", lv->path, lv->thin_id);
-    if (n > 1)
-        return err_plain(e, ERR_SOURCE, ENOTSUP, "%s has an external origin: what is not mapped is not zero", lv->path);
-    return 0;
 }
 
 static int mapped_read(const struct lvm_metadata *m, const struct lvm_lv *lv, struct mapped *into,

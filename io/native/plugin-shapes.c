@@ -224,11 +224,12 @@ int plugin_pool_read(const struct answer *a, struct pool_usage *ret, struct err 
     return rc;
 }
 
-int plugin_extent_read(const struct answer *a, uint64_t *start, uint64_t *len, struct err *e)
+int plugin_extent_read(const struct answer *a, uint64_t *start, uint64_t *len, bool *zeros, struct err *e)
 {
     int rc;
     if ((rc = answer_u64(a, "start", ANSWER_REQUIRED, start, e)) < 0 ||
-        (rc = answer_u64(a, "length", ANSWER_REQUIRED, len, e)) < 0)
+        (rc = answer_u64(a, "length", ANSWER_REQUIRED, len, e)) < 0 ||
+        (zeros && (rc = answer_bool(a, "zeros", 0, zeros, e)) < 0))
         return rc;
     if (*len == 0)
         return plugin_lies(a->p, a->verb, e, "extent at %llu without length", (unsigned long long)*start);

@@ -19,7 +19,8 @@ int plugin_exposure_read(const struct answer *a, const char *node, struct exposu
 json_t *plugin_target_json(const struct restore_target *t);
 int plugin_target_read(const struct answer *a, struct restore_target *ret, struct err *e);
 int plugin_pool_read(const struct answer *a, struct pool_usage *ret, struct err *e);
-int plugin_extent_read(const struct answer *a, uint64_t *start, uint64_t *len, struct err *e);
+/* `zeros`: where the extent may say so; NULL: where it may not. */
+int plugin_extent_read(const struct answer *a, uint64_t *start, uint64_t *len, bool *zeros, struct err *e);
 
 /*
  * Directories in which the objects of a class may be: `target`, the part of each pattern before its first wildcard, and

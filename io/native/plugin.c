@@ -139,6 +139,7 @@ struct listing {
     native_fn *native;
     exposure_fn *exposure;
     driver_extent_fn *extent;
+    driver_extent_fn *zeros; /* instead, for those that are zeros; NULL: the word is not known here */
     void *arg;
     uint64_t at, size; /* extents: end of the last one, of the volume */
 };
@@ -484,11 +485,12 @@ static int extent_line(const json_t *line, bool act, void *arg, struct err *e)
     struct listing *l = arg;
     struct answer a = {&l->t->p, l->verb, line, ""};
     uint64_t start, len;
-    int rc = plugin_extent_read(&a, &start, &len, e);
+    bool zeros = false;
+    int rc = plugin_extent_read(&a, &start, &len, l->zeros ? &zeros : NULL, e);
     if (rc < 0)
         return rc;
     if (act)
-        return l->extent(start, len, l->arg);
+        return zeros ? l->zeros(start, len, l->arg) : l->extent(start, len, l->arg);
     if (start < l->at)
         return plugin_lies(&l->t->p, l->verb, e, "the extent at %" PRIu64 " lies before the end of the one before it",
                            start);
@@ -520,6 +522,12 @@ static int add_changed(uint64_t start, uint64_t len, void *arg)
     return changes_add(l->list, start, len, l->e);
 }
 
+static int add_zeros(uint64_t start, uint64_t len, void *arg)
+{
+    struct changed_list *l = arg;
+    return changes_add_zeros(l->list, start, len, l->e);
+}
+
 static int plugin_changed(const struct driver_class *c, const struct native *base, const struct native *n,
                           struct changes *list, struct changed_answer *ret, struct err *e)
 {
@@ -532,7 +540,8 @@ static int plugin_changed(const struct driver_class *c, const struct native *bas
         return rc;
     if (!(t.info.abilities & DRIVER_CHANGED))
         return changed_doubt(ret, CHANGED_UNSUPPORTED, "plugin %s cannot list changes", t.p.name);
-    struct listing l = {.t = &t, .verb = PV_CHANGED, .extent = add_changed, .arg = &into, .size = n->size};
+    struct listing l = {
+        .t = &t, .verb = PV_CHANGED, .extent = add_changed, .zeros = add_zeros, .arg = &into, .size = n->size};
     return ask_list(
         &l,
         json_pack("{s:o, s:o}", "base", plugin_native_json(base, c->node), "snapshot", plugin_native_json(n, c->node)),

@@ -109,7 +109,7 @@ static void start_device(struct thin_parser *p, const char **all)
     p->has_device = true;
 }
 
-static void add_range(struct thin_parser *p, uint64_t begin, uint64_t blocks, bool wanted)
+static void add_range(struct thin_parser *p, uint64_t begin, uint64_t blocks, thin_range_fn *fn)
 {
     const uint64_t most = ((uint64_t)1 << 63) / p->w.block_bytes;
     if (!blocks || begin < p->next || begin >= most || blocks > most - begin) {
@@ -118,7 +118,7 @@ static void add_range(struct thin_parser *p, uint64_t begin, uint64_t blocks, bo
     }
     p->next = begin + blocks;
     p->mapped += blocks;
-    int rc = wanted && p->w.fn ? p->w.fn(begin, blocks, p->w.block_bytes, p->w.arg, p->e) : 0;
+    int rc = fn ? fn(begin, blocks, p->w.block_bytes, p->w.arg, p->e) : 0;
     if (rc < 0)
         stop(p, rc);
 }
@@ -126,11 +126,11 @@ static void add_range(struct thin_parser *p, uint64_t begin, uint64_t blocks, bo
 static void start_difference(struct thin_parser *p, const char *name, const char **all)
 {
     uint64_t begin, blocks;
-    const bool same = strcmp(name, "same") == 0;
-    if (!same && strcmp(name, "different") != 0 && strcmp(name, "left_only") != 0 && strcmp(name, "right_only") != 0)
+    const bool same = strcmp(name, "same") == 0, gone = strcmp(name, "left_only") == 0;
+    if (!same && !gone && strcmp(name, "different") != 0 && strcmp(name, "right_only") != 0)
         malformed(p, "unknown element %.40s", name);
     else if (attribute(p, name, all, "begin", &begin) && attribute(p, name, all, "length", &blocks))
-        add_range(p, begin, blocks, !same);
+        add_range(p, begin, blocks, same ? NULL : gone && p->w.gone ? p->w.gone : p->w.fn);
 }
 
 static void start_mapping(struct thin_parser *p, const char *name, const char **all)
@@ -138,10 +138,10 @@ static void start_mapping(struct thin_parser *p, const char *name, const char **
     uint64_t begin, blocks = 1;
     if (strcmp(name, "single_mapping") == 0) {
         if (attribute(p, name, all, "origin_block", &begin))
-            add_range(p, begin, 1, true);
+            add_range(p, begin, 1, p->w.fn);
     } else if (strcmp(name, "range_mapping") == 0) {
         if (attribute(p, name, all, "origin_begin", &begin) && attribute(p, name, all, "length", &blocks))
-            add_range(p, begin, blocks, true);
+            add_range(p, begin, blocks, p->w.fn);
     } else {
         malformed(p, "unknown element %.40s", name); /* such as <ref>, mappings that are printed elsewhere */
     }

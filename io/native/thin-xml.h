@@ -31,6 +31,7 @@ struct thin_wanted {
     uint64_t id, right;
     uint64_t block_bytes; /* of the pool: the document must have the same */
     thin_range_fn *fn;    /* called for each range; its negative value ends the parsing */
+    thin_range_fn *gone;  /* likewise, instead, for what only device `id` has mapped; NULL: `fn` is called */
     void *arg;
 };
 

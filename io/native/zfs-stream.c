@@ -148,13 +148,28 @@ static int take_begin(struct zfs_stream *s, struct err *e)
     return s->payload > BEGIN_MAX ? malformed(s, "the payload of BEGIN is too long", e) : 0;
 }
 
+static int check_range(const struct zfs_stream *s, uint64_t start, uint64_t len, struct err *e)
+{
+    return start > END_MAX || len > END_MAX - start ? malformed(s, "a range ends behind the last possible byte", e) : 0;
+}
+
 static int add_range(struct zfs_stream *s, uint64_t object, uint64_t start, uint64_t len, struct err *e)
 {
     if (object != ZVOL_OBJECT)
         return 0;
-    if (start > END_MAX || (len != TO_END && len > END_MAX - start))
-        return malformed(s, "a range ends behind the last possible byte", e);
-    return changes_add(s->list, start, len == TO_END ? END_MAX - start : len, e);
+    int rc = check_range(s, start, len, e);
+    return rc < 0 ? rc : changes_add(s->list, start, len, e);
+}
+
+/* Whoever receives the stream has zeros there, unless another record writes them. */
+static int add_freed(struct zfs_stream *s, uint64_t object, uint64_t start, uint64_t len, struct err *e)
+{
+    if (object != ZVOL_OBJECT)
+        return 0;
+    if (len == TO_END && start <= END_MAX)
+        len = END_MAX - start;
+    int rc = check_range(s, start, len, e);
+    return rc < 0 ? rc : changes_add_zeros(s->list, start, len, e);
 }
 
 static int take_object(struct zfs_stream *s, struct err *e)
@@ -223,6 +238,7 @@ static int take_record(struct zfs_stream *s, enum record type, struct err *e)
     case DRR_WRITE:
         return take_write(s, e);
     case DRR_FREE:
+        return add_freed(s, u64(s, 8), u64(s, 16), u64(s, 24), e);
     case DRR_WRITE_BYREF:
         return add_range(s, u64(s, 8), u64(s, 16), u64(s, 24), e);
     case DRR_END:

@@ -10,13 +10,13 @@ backup() { askj backup "$1" --wait "${@:2}" | jq -r .id; }
 # op BACKUP FILTER: of its operation
 op() { doc "$1" | jq -rc ".operations[0] | $2"; }
 
-# A plugin that works, but for its list of changes, which is always empty.
+# A plugin that works, but for its list of changes, which is what a file says, empty at first.
 example_plugin driver-dir "$WORK/driver-dir"
 cat >"$WORK/liar" <<LIAR
 #!/bin/bash
 set -o pipefail
 case \$1 in
-changed) cat >/dev/null; echo '{"protocol":1,"count":0}' ;;
+changed) cat >/dev/null; cat "$WORK/changed" ;;
 describe)
     [ -s "$WORK/described" ] || {
         "$WORK/driver-dir" "\$@" | jq -c '.abilities += ["changed"]' >"$WORK/described.\$\$"
@@ -73,11 +73,17 @@ verify-sample = 100"
 img=$WORK/xfs/maps/a.img
 random_file "$img" $((MIB)) 7; dd if=/dev/zero bs=1M count=6 status=none >>"$img"
 random_file "$WORK/page" $((MIB)) 8; cat "$WORK/page" >>"$img"
-listed() {
-    local x n=0
-    for x; do echo "{\"start\":${x%+*},\"length\":${x#*+}}"; n=$((n + 1)); done >"$WORK/allocated"
-    echo "{\"protocol\":1,\"count\":$n}" >>"$WORK/allocated"
+# lists FILE START+LENGTH[z] ...: z: said to be zeros
+lists() {
+    local x to=$1; shift
+    for x; do
+        [[ $x != *z ]] || echo "{\"start\":${x%+*},\"length\":$(tr -d z <<<"${x#*+}"),\"zeros\":true}"
+        [[ $x == *z ]] || echo "{\"start\":${x%+*},\"length\":${x#*+}}"
+    done >"$to"
+    echo "{\"protocol\":1,\"count\":$#}" >>"$to"
 }
+listed() { lists "$WORK/allocated" "$@"; }
+lists "$WORK/changed"
 SOCK=$WORK/metrics.sock
 config_add 90-metrics "[metrics]
 listen = unix:$SOCK"
@@ -112,7 +118,22 @@ same "the next one does not ask the tracker" "$(op "$(backup "$img")" .fullReaso
 expect "status names it" 0 "list of changes of .*b.img was wrong" -- ask status
 same "--full: as asked for" "$(op "$(backup "$img" --full)" .fullReason)" forced
 same "from then on it is used again" "$(op "$(backup "$img")" .fullReason)" null
+# Zeros that the list of changes tells are not read, but for a random share of them.
+dd if=/dev/zero of="$img" bs=1M count=1 seek=2 conv=notrunc status=none
+dd if="$WORK/page" of="$img" bs=1M count=1 conv=notrunc status=none
+lists "$WORK/changed" 0+$MIB $((2 * MIB))+${MIB}z
+freed=$(backup "$img")
+same "zeros among what has changed are not read" "$(op "$freed" '[.fullReason, .listedBytes, .result.readBytes]')" \
+    "[null,$MIB,$((3 * MIB))]"
+check "bit for bit, too" restored "$freed"
+lists "$WORK/changed" $MIB+${MIB}z
+freed=$(backup "$img")
+same "what is no zeros, but is said to be: all is read" "$(op "$freed" '[.fullReason, .result.readBytes]')" \
+    "[\"mismatch\",$((4 * MIB))]"
+expect "the log says which" 0 'of .*b.img are not zeros, as they should be by what the storage lists' -- cat "$LOG"
+check "and this backup is right" restored "$freed"
+same "on request everything is read" "$(op "$(backup "$img" --full)" .fullReason)" forced
 check "nothing is left to complain about" eval '! ask status | grep -q "list of changes of"'
-check "the metric counts it" grep -qx 'snapferry_cbt_verify_mismatch_total 2' \
+check "the metric counts it" grep -qx 'snapferry_cbt_verify_mismatch_total 3' \
     <(curl -s --unix-socket "$SOCK" http://x/metrics)
 finish

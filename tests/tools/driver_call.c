@@ -191,28 +191,51 @@ static int native_arg(const char *text, struct native *n)
     return rc;
 }
 
-/* BASE-JSON NATIVE-JSON: the state of the answer and why, then "START LENGTH" of each range. */
-static int v_changed(char **a)
+/* The list of changes between two of these; *answer is "listed", or another one with an empty list. */
+static int changes_of(char **a, struct changes **list, struct changed_answer *answer)
 {
     struct native base, n;
-    struct changed_answer answer;
-    struct changes *list CLEANUP(changes_freep) = NULL;
-    struct change x;
-    size_t cursor = 0;
     int rc = native_arg(a[0], &base);
     if (rc == 0)
         rc = native_arg(a[1], &n);
     if (rc == 0)
-        rc = changes_new(&list, &e);
+        rc = changes_new(list, &e);
     if (rc == 0)
-        rc = driver_changed(&own, &base, &n, list, &answer, &e);
-    if (rc < 0)
-        return rc;
-    printf("%s%s%s\n", changed_state_name(answer.state), answer.why[0] ? ": " : "", answer.why);
-    for (uint64_t pos = 0; answer.state == CHANGED_LISTED && changes_after(list, &cursor, pos, &x);
+        rc = driver_changed(&own, &base, &n, *list, answer, &e);
+    if (rc == 0)
+        printf("%s%s%s\n", changed_state_name(answer->state), answer->why[0] ? ": " : "", answer->why);
+    return rc;
+}
+
+/* BASE-JSON NATIVE-JSON: the state of the answer and why, then "START LENGTH" of each range. */
+static int v_changed(char **a)
+{
+    struct changed_answer answer;
+    struct changes *list CLEANUP(changes_freep) = NULL;
+    struct change x;
+    size_t cursor = 0;
+    int rc = changes_of(a, &list, &answer);
+    for (uint64_t pos = 0; rc == 0 && answer.state == CHANGED_LISTED && changes_after(list, &cursor, pos, &x);
          pos = x.start + x.len)
         printf("%llu %llu\n", (unsigned long long)x.start, (unsigned long long)x.len);
-    return 0;
+    return rc;
+}
+
+/* Likewise; only what of these ranges is known to be zeros. */
+static int v_zeros(char **a)
+{
+    struct changed_answer answer;
+    struct changes *list CLEANUP(changes_freep) = NULL;
+    struct change x;
+    struct changes_cursor cursor = {0};
+    bool zeros;
+    int rc = changes_of(a, &list, &answer);
+    for (uint64_t pos = 0;
+         rc == 0 && answer.state == CHANGED_LISTED && changes_part_after(list, &cursor, pos, &x, &zeros);
+         pos = x.start + x.len)
+        if (zeros)
+            printf("%llu %llu\n", (unsigned long long)x.start, (unsigned long long)x.len);
+    return rc;
 }
 
 static int on_extent(uint64_t start, uint64_t len, void *arg)
@@ -497,7 +520,7 @@ static const struct {
              {"changed", 2, v_changed},     {"allocated", 1, v_allocated},
              {"group", 4, v_group},         {"pour", 1, v_pour},
              {"bookmark", 1, v_bookmark},   {"unbookmark", 1, v_unbookmark},
-             {"bookmarks", 0, v_bookmarks}};
+             {"bookmarks", 0, v_bookmarks}, {"zeros", 2, v_zeros}};
 
 static void log_stderr(enum log_level lvl, const char *line, void *arg)
 {

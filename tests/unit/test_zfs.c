@@ -886,6 +886,7 @@ static void a_real_stream(void **state)
     for (uint64_t pos = 0; changes_after(list, &cursor, pos, &x); pos = x.start + x.len, n++)
         assert_true(n < 3 && x.start == want[n].start && x.len == want[n].len);
     assert_int_equal(n, 3);
+    assert_int_equal(changes_zero_bytes(list), 1048576 + (uint64_t)INT64_MAX - 4194304);
     zfs_stream_free(s);
     changes_free(list);
     free(data);

@@ -182,8 +182,39 @@ static void both_orders(void **state)
             for (uint64_t pos = 0; changes_after(list, &cursor, pos, &x); pos = x.start + x.len, n++)
                 assert_true(n < 6 && x.start == want[n].start && x.len == want[n].len);
             assert_int_equal(n, 6);
+            assert_int_equal(changes_zero_bytes(list), 3 * MIB + (uint64_t)INT64_MAX - 16 * MIB); /* what was freed */
             changes_free(list);
         }
+        free(s.data);
+    }
+}
+
+/* A block is freed and written, in whatever order: its data count. */
+static void freed_and_written(void **state)
+{
+    (void)state;
+    static const unsigned writes[] = {3, 6, 8}; /* WRITE, WRITE_BYREF, WRITE_EMBEDDED */
+    for (size_t i = 0; i < 2 * sizeof writes / sizeof *writes; i++) {
+        struct stream s = {.swapped = false};
+        struct changes *list;
+        struct change x;
+        struct err e = ERR_INIT;
+        struct changes_cursor cursor = {0};
+        bool zeros;
+        begin(&s, 0, 3);
+        if (i % 2)
+            record(&s, 4, 1, MIB, 3 * MIB, 0);
+        record(&s, writes[i / 2], 1, 2 * MIB, 8192, 8);
+        if (!(i % 2))
+            record(&s, 4, 1, MIB, 3 * MIB, 0);
+        end(&s);
+        assert_int_equal(parse(s.data, s.len, s.len, FROM, TO, &list, &e), 0);
+        assert_true(changes_part_after(list, &cursor, 0, &x, &zeros));
+        assert_true(zeros && x.start == MIB && x.len == MIB);
+        assert_true(changes_part_after(list, &cursor, 2 * MIB, &x, &zeros));
+        assert_true(!zeros && x.start == 2 * MIB && x.len == 2 * MIB);
+        assert_int_equal(changes_count(list), 1);
+        changes_free(list);
         free(s.data);
     }
 }
@@ -281,10 +312,8 @@ static void refused(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(both_orders),
-        cmocka_unit_test(damaged),
-        cmocka_unit_test(other_snapshots),
-        cmocka_unit_test(refused),
+        cmocka_unit_test(both_orders),     cmocka_unit_test(freed_and_written), cmocka_unit_test(damaged),
+        cmocka_unit_test(other_snapshots), cmocka_unit_test(refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

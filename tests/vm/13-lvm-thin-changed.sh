@@ -59,6 +59,7 @@ x=$(call expose "$b" native ro "$(uuid)")
 same "what is mapped" "$(call allocated "$x" | awk -v k=$K 'function show() {if (n) printf "%d+%d ", s / k, n / k}
     $1 == s + n {n += $2; next} {show(); s = $1; n = $2} END {show()}')" \
     "0+10 14+26 100+3 500+2 "
+same "what was discarded is known to be zeros" "$(call zeros "$a" "$b" | ranges)" "10+4 "
 check "what was discarded is zeros" cmp -n $((4 * K)) -i $((10 * K)):0 "$(jq -r .path <<<"$x")" /dev/zero
 call unexpose "$x"
 same "nothing is held afterwards" "$(held) $(tagged | grep metadata)" "- "
@@ -66,11 +67,14 @@ lvcreate -q -y -L 32M -n ext vg-0 >/dev/null 2>&1; random_file /srv/ext $((8 * M
 dd if=/srv/ext of=/dev/vg-0/ext bs=1M oflag=direct status=none
 lvchange -q -an vg-0/ext >/dev/null; lvchange -q -pr vg-0/ext >/dev/null
 lvcreate -q -y -s --thinpool vg-0/tp -n onext vg-0/ext >/dev/null 2>&1
+put 21 1 $K /dev/vg-0/onext
 e1=$(snap /dev/vg-0/onext)
 put 20 1 $K /dev/vg-0/onext
+blkdiscard -o $((21 * K)) -l $K /dev/vg-0/onext
 e2=$(snap /dev/vg-0/onext)
-same "external origin: what changed is known" "$(changed "$e1" "$e2" | ranges)" "20+1 "
+same "external origin: what changed is known" "$(changed "$e1" "$e2" | ranges)" "20+2 "
 x=$(call expose "$e2" native ro "$(uuid)")
+same "external origin: what was discarded is not said to be zeros" "$(call zeros "$e1" "$e2")" listed
 expect "external origin: no hole is claimed" 19 'external origin.*not zero' -- call allocated "$x"
 call unexpose "$x"
 drop "$e1" "$e2"

@@ -185,7 +185,7 @@ random_file /srv/noise $((8 * MIB)) 3
 for i in 0 1 2 3; do dd if=/srv/noise of=$V bs=1M seek=$((i * 8)) conv=notrunc,fsync status=none; done
 a=$(call snapshot $V "$(uuid)")
 first=$a
-lists=0 listed=0
+lists=0 listed=0 zeros=0
 cp --sparse=never $V /srv/a 2>/dev/null || dd if=$V of=/srv/a bs=1M status=none
 for round in $(seq 8); do
     for i in 1 2 3; do
@@ -209,10 +209,15 @@ for round in $(seq 8); do
     done
     listed=$((listed + $(awk 'NR > 1 {n += $2} END {print n + 0}' /srv/list)))
     cmp -s /srv/a /srv/b || fail "round $round: a change is not listed" "$(cat /srv/list)"
+    while read -r start len; do
+        zeros=$((zeros + len))
+        cmp -s -n "$len" -i "$start:0" /srv/b /dev/zero || fail "round $round: $len bytes at $start are no zeros"
+    done < <(call zeros "$a" "$b" | tail -n +2)
     [ "$a" = "$first" ] || call remove "$a" >/dev/null
     a=$b
 done
 same "changes are listed in each round" $lists 8
+check "what was discarded is known to be zeros: $zeros bytes" test $zeros -gt 0
 check "and nothing much else: $listed bytes" test $listed -lt $((64 * MIB))
 same "nothing has changed" "$(b=$(call snapshot $V "$(uuid)"); call changed "$a" "$b"; call remove "$b" >/dev/null)" \
     listed
@@ -425,6 +430,25 @@ until_true 60 eval '[ "$(own_marks | grep -vc ":1:testnode")" = 1 ]'
 same "what no record knows is removed" "$(own_marks | grep -v ":1:testnode" | wc -l)" 1
 same "of another pool, and of another tool, stays" "$(marks -d 1 tank/vm/twin | grep -cE 'cursor|:1:testnode')" 2
 expect "verify, the last one too" 0 -- ask verify main --read-percent 100 --wait --quiet
+
+# Beside a change in a sparse volume, what was never written is freed again: it is not read.
+zfs create -s -V 512M -o volblocksize=16K tank/vm/sparse
+until_true 30 test -b /dev/zvol/tank/vm/sparse
+for i in 0 150 300 500; do dd if=/srv/noise of=/dev/zvol/tank/vm/sparse bs=1M count=1 seek=$i conv=fsync status=none; done
+systemctl reload snapferryd
+ask backup /dev/zvol/tank/vm/sparse --wait --quiet; rc=$?
+same "a sparse volume" $rc 0
+dd if=/srv/noise of=/dev/zvol/tank/vm/sparse bs=16K count=1 skip=7 seek=14000 conv=fsync status=none
+B=$(ask backup /dev/zvol/tank/vm/sparse --wait --json | result id)
+sparse() { doc "$(op_id "$B" /dev/zvol/tank/vm/sparse)" | jq -r "$1"; }
+same "one block of it has changed" "$(sparse '.result.cbtSource, .fullReason, .listedBytes' | tr '\n' ' ')" \
+    "zfs null 16384 "
+check "no more than its chunk is read: $(sparse .result.readBytes) bytes" \
+    test "$(sparse .result.readBytes)" -le $((8 * MIB))
+dd if=/dev/zvol/tank/vm/sparse of=/srv/sparse bs=1M conv=sparse status=none
+expect "restored" 0 -- ask restore "$B//dev/zvol/tank/vm/sparse" /srv/sparse.back --from repository --wait --quiet
+check "bit for bit" cmp /srv/sparse /srv/sparse.back
+rm -f /srv/sparse /srv/sparse.back
 
 # The base of the next incremental backup is kept for as long as there is to be one.
 sed -i 's/snapshots-to-retain = 1/snapshots-to-retain = 0\nchanged-blocks = no/' $CONF/conf.d/zvols.ini

@@ -160,8 +160,9 @@ static int list_read(struct changes **ret, enum changes_kind kind, const struct 
     return rc;
 }
 
-/* What is not allocated is not read, unless a random look at it shows that it is not all zeros. */
-static void use_allocated(struct source *src, const struct changes *list, const struct job *j,
+/* What is not allocated is not read, unless a random look at it shows that it is not all zeros. False: it does, or
+ * could not be had. */
+static bool use_allocated(struct source *src, const struct changes *list, const struct job *j,
                           struct backup_result *ret, struct err *unread)
 {
     const struct sample_zeros_setup s = {
@@ -170,13 +171,32 @@ static void use_allocated(struct source *src, const struct changes *list, const 
     int rc = sample_zeros(&s, &found, unread);
     if (rc == 0 && !found.differs) {
         source_set_allocated(src, list);
-        return;
+        return true;
     }
     ret->distrusted = rc == 0;
     if (rc == 0)
-        err_set(unread, ERR_GENERIC, ESTALE, "%llu bytes at %llu of %s are not zeros, but are not listed as allocated",
+        err_set(unread, ERR_GENERIC, ESTALE,
+                "%llu bytes at %llu of %s are not zeros, as they should be by what the storage lists",
                 (unsigned long long)found.len, (unsigned long long)found.start, j->source_name);
     log_warning("%s: the whole volume is read: %s", j->source_name, unread->msg);
+    return false;
+}
+
+/* What the list of changes knows to be zeros is not read either. Where that is not so, the list is not used at all. */
+static int use_zeros(struct source *src, const struct changes *list, struct changes **rest, const struct job *j,
+                     struct backup_result *ret, bool *usable, struct err *unread, struct err *e)
+{
+    *usable = true;
+    if (!changes_zero_bytes(list))
+        return 0;
+    int rc = changes_new(rest, e);
+    if (rc == 0)
+        rc = changes_add_unknown(*rest, list, (uint64_t)j->source_size, e);
+    if (rc < 0)
+        return rc;
+    changes_finish(*rest);
+    *usable = use_allocated(src, *rest, j, ret, unread);
+    return 0;
 }
 
 int run_backup(struct run_context *x, struct repo *r, struct err *e)
@@ -223,7 +243,7 @@ int run_backup(struct run_context *x, struct repo *r, struct err *e)
         rc = check_source(j, src, e);
     if (rc < 0)
         return rc;
-    struct changes *list CLEANUP(changes_freep) = NULL;
+    struct changes *list CLEANUP(changes_freep) = NULL, *rest CLEANUP(changes_freep) = NULL;
     struct backup_incremental inc = {.parent = j->parent,
                                      .state = j->parent_state,
                                      .sample = (double)j->sample_ppm / 1e6,
@@ -234,8 +254,12 @@ int run_backup(struct run_context *x, struct repo *r, struct err *e)
         list_read(&list, j->parent ? CHANGES_DIFFER : CHANGES_ALLOCATED, x, &unread) < 0) {
         log_warning("%s: the whole volume is read: %s", j->source_name, unread.msg);
     } else if (j->parent) {
+        bool usable;
+        rc = use_zeros(src, list, &rest, j, &result, &usable, &unread, e);
+        if (rc < 0)
+            return rc;
         inc.changes = list;
-        b.incremental = &inc;
+        b.incremental = usable ? &inc : NULL;
     } else if (j->allocated) {
         use_allocated(src, list, j, &result, &unread);
     }
