@@ -160,17 +160,18 @@ int changes_add_zeros(struct changes *c, uint64_t start, uint64_t len, struct er
 }
 
 /* What is listed as changed in another way, too, is not known to be zeros: of such a range only what precedes it is. */
-static void zeros_cut(struct changes *c)
+static void zeros_cut(struct changes *c, size_t n_others)
 {
+    const struct change *others = c->list;
     size_t n = 0, at = 0;
     qsort(c->zeros, c->n_zeros, sizeof *c->zeros, by_start);
     c->n_zeros = ranges_merge(c->zeros, c->n_zeros, 0);
     for (size_t i = 0; i < c->n_zeros; i++) {
         struct change z = c->zeros[i];
-        while (at < c->n && c->list[at].start + c->list[at].len <= z.start)
+        while (at < n_others && others[at].start + others[at].len <= z.start)
             at++;
-        if (at < c->n && c->list[at].start < z.start + z.len)
-            z.len = c->list[at].start > z.start ? c->list[at].start - z.start : 0;
+        if (at < n_others && others[at].start < z.start + z.len)
+            z.len = others[at].start > z.start ? others[at].start - z.start : 0;
         if (z.len)
             c->zeros[n++] = z;
     }
@@ -180,21 +181,16 @@ static void zeros_cut(struct changes *c)
 void changes_finish(struct changes *c)
 {
     list_merge(c);
-    if (c->finished || !c->n_zeros) {
-        c->finished = true;
-        return;
+    if (!c->finished && c->n_zeros) {
+        const size_t others = c->n;
+        memcpy(c->list + others, c->zeros, c->n_zeros * sizeof *c->zeros);
+        c->n += c->n_zeros;
+        zeros_cut(c, others);
+        list_merge(c);
     }
-    /* All of them have changed; behind the others, which zeros_cut() compares with. */
-    const size_t n = c->n;
-    memcpy(c->list + n, c->zeros, c->n_zeros * sizeof *c->zeros);
-    c->n += c->n_zeros;
-    const size_t all = c->n;
-    c->n = n;
-    zeros_cut(c);
-    c->n = all;
-    list_merge(c);
     c->finished = true;
 }
+
 size_t changes_count(const struct changes *c)
 {
     return c->n;

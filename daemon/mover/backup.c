@@ -515,10 +515,10 @@ static int check_sample(struct run *x, struct err *e)
     x->ret->sampled_chunks = found.chunks;
     if (rc == 0 && found.differs) {
         x->ret->distrusted = true;
-        rc = err_set(e, ERR_GENERIC, ESTALE,
-                     "%" PRIu64 " bytes at %" PRIu64
-                     " of %s differ from snapshot %s, but are not in the list of changes",
-                     found.len, found.start, x->info->path, x->parent);
+        rc = err_plain(e, ERR_GENERIC, ESTALE,
+                       "%" PRIu64 " bytes at %" PRIu64
+                       " of %s differ from snapshot %s, but are not in the list of changes",
+                       found.len, found.start, x->info->path, x->parent);
     }
     return rc;
 }

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * zfs-changed.c - what changed between two snapshots of a zvol, or since a bookmark
+ * zfs-changed.c - what changed between two snapshots of a zvol, or since a bookmark, and what is allocated in one
  *
  * `zfs send -i BASE SNAPSHOT` walks the blocks that were born after BASE. Its stream has their offsets, and their data,
  * which are dropped: what is to be stored is read from the device. Blocks are sent as they are on disk (-c, -e, -L), so
  * that the stream is no longer than it must be. A stream of an encrypted dataset whose keys are not loaded would be
  * raw; such a volume has no device, and is not read at all.
+ *
+ * A stream of the whole snapshot has what is allocated. The data of it are read twice then, so it is asked for only
+ * where most of the volume is not.
  */
 #include "io/native/zfs.h"
 
@@ -33,31 +36,42 @@ static bool holes_are_sent(void)
     return sysfs_line(module_parameters, "send_holes_without_birth_time", text, sizeof text) && strcmp(text, "1") == 0;
 }
 
+/* The whole is listed by its stream if it has at most this much data, and this share of the volume. */
+#define WHOLE_MAX ((uint64_t)64 << 30)
+#define WHOLE_SHARE 4
+
 static int feed(const void *p, size_t n, void *arg, struct err *e)
 {
     return zfs_stream_feed(arg, p, n, e);
 }
 
+/* `from`: guid of the base; 0: the stream is of the whole snapshot. */
+static int stream_read(const char *const *args, uint64_t from, const struct zfs_row *n, struct changes *list,
+                       struct err *e)
+{
+    struct zfs_stream *s CLEANUP(zfs_stream_freep) = NULL;
+    int rc = zfs_stream_new(&s, from, n->guid, list, e);
+    if (rc == 0)
+        rc = zfs_send(args, feed, s, e);
+    if (rc == 0)
+        rc = zfs_stream_end(s, e);
+    if (rc == 0)
+        log_debug("%s: %" PRIu64 " bytes of send stream", n->name, zfs_stream_bytes(s));
+    return rc;
+}
+
 static int list_stream(const struct zfs_row *base, const struct zfs_row *n, struct changes *list,
                        struct changed_answer *ret, struct err *e)
 {
-    struct zfs_stream *s CLEANUP(zfs_stream_freep) = NULL;
     const char *const args[] = {"send", "-L", "-c", "-e", "-i", base->name, n->name, NULL};
     struct err why = ERR_INIT;
-    int rc = zfs_stream_new(&s, base->guid, n->guid, list, e);
-    if (rc < 0)
-        return rc;
-    rc = zfs_send(args, feed, s, &why);
-    if (rc == 0)
-        rc = zfs_stream_end(s, &why);
+    int rc = stream_read(args, base->guid, n, list, &why);
     if (rc == -ESTALE)
         return changed_doubt(ret, CHANGED_BASE_OTHER, "%.500s", why.msg);
     if (rc == -ENOTSUP)
         return changed_doubt(ret, CHANGED_UNCERTAIN, "%.500s", why.msg);
     if (rc < 0 && e)
         *e = why;
-    else
-        log_debug("%s: %" PRIu64 " bytes of send stream since %s", n->name, zfs_stream_bytes(s), base->name);
     return rc;
 }
 
@@ -123,5 +137,76 @@ int zfs_changed(const struct driver_class *c, const struct native *base, const s
         rc = list_stream(b, s, list, ret, e);
     zfs_report_free(&old.report);
     zfs_report_free(&new);
+    return rc;
+}
+
+/* ---- what is allocated ---- */
+
+/* The snapshot that is read by its own device or by a clone. */
+static int exposed_snapshot(const struct exposure *x, char ret[ZFS_NAME_MAX], struct err *e)
+{
+    char path[VOLUME_NAME_MAX], dataset[ZFS_NAME_MAX];
+    struct zfs_report r = ZFS_REPORT_INIT;
+    const size_t n = strcspn(x->path, "@");
+    snprintf(path, sizeof path, "%.*s", (int)n, x->path);
+    int rc = zfs_path_split(path, dataset, e);
+    if (rc == 0 && x->path[n]) {
+        if (snprintf(ret, ZFS_NAME_MAX, "%s%s", dataset, x->path + n) >= ZFS_NAME_MAX)
+            rc = err_set(e, ERR_USAGE, ENAMETOOLONG, "%s", x->path);
+        return rc;
+    }
+    if (rc == 0)
+        rc = zfs_report_volume(&r, dataset, e);
+    const struct zfs_row *row = rc == 0 ? zfs_find(&r, dataset) : NULL;
+    if (rc == 0 && (!row || !strchr(row->origin, '@')))
+        rc = err_plain(e, ERR_NOT_FOUND, ENOENT, "%s is not the clone that was exposed", x->path);
+    if (rc == 0)
+        snprintf(ret, ZFS_NAME_MAX, "%s", row->origin);
+    zfs_report_free(&r);
+    return rc;
+}
+
+static int emit(const struct changes *list, uint64_t size, driver_extent_fn *fn, void *arg)
+{
+    struct changes_cursor cursor = {0};
+    struct change x;
+    bool zeros;
+    int rc = 0;
+    for (uint64_t pos = 0; rc == 0 && pos < size && changes_part_after(list, &cursor, pos, &x, &zeros);
+         pos = x.start + x.len)
+        if (!zeros && x.start < size)
+            rc = fn(x.start, x.len < size - x.start ? x.len : size - x.start, arg);
+    return rc;
+}
+
+int zfs_allocated(const struct driver_class *c, const struct exposure *x, driver_extent_fn *fn, void *arg,
+                  struct err *e)
+{
+    char name[ZFS_NAME_MAX];
+    struct zfs_report r = ZFS_REPORT_INIT;
+    struct changes *list CLEANUP(changes_freep) = NULL;
+    const char *const args[] = {"send", "-L", "-c", "-e", name, NULL};
+    (void)c;
+    int rc = exposed_snapshot(x, name, e);
+    if (rc == 0 && !x->read_only)
+        rc = err_plain(e, ERR_SOURCE, EBUSY, "%s is writable: what is allocated in it may change", x->path);
+    if (rc == 0)
+        rc = zfs_report_read(&r, name, e);
+    const struct zfs_row *n = rc == 0 ? zfs_find(&r, name) : NULL;
+    if (rc == 0 && (!n || n->size != x->size))
+        rc = err_plain(e, ERR_NOT_FOUND, ENOENT, "%s is no longer what was exposed", name);
+    if (rc == 0 && (n->referenced > WHOLE_MAX || n->referenced > n->size / WHOLE_SHARE))
+        rc = err_plain(e, ERR_SOURCE, E2BIG,
+                       "%" PRIu64 " of its %" PRIu64 " MiB are allocated, too much to be read once more for a list",
+                       n->referenced >> 20, n->size >> 20);
+    if (rc == 0)
+        rc = changes_new(&list, e);
+    if (rc == 0)
+        rc = stream_read(args, 0, n, list, e);
+    if (rc == 0) {
+        changes_finish(list);
+        rc = emit(list, x->size, fn, arg);
+    }
+    zfs_report_free(&r);
     return rc;
 }

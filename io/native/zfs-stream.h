@@ -14,8 +14,8 @@
 
 struct zfs_stream;
 
-/* A parser of the stream from the snapshot with guid `from` to that with guid `to`; adds ranges to `list`, which is
- * borrowed: what is freed as zeros (never written, or discarded since). -ENOMEM. */
+/* A parser of the stream from the snapshot with guid `from` (0: from nothing) to that with guid `to`; adds ranges to
+ * `list`, which is borrowed: what is freed as zeros (never written, or discarded since). -ENOMEM. */
 int zfs_stream_new(struct zfs_stream **ret, uint64_t from, uint64_t to, struct changes *list, struct err *e);
 void zfs_stream_free(struct zfs_stream *s); /* NULL allowed */
 static inline void zfs_stream_freep(struct zfs_stream **s)

@@ -284,6 +284,7 @@ const struct driver driver_zfs = {
     .exposures = zfs_exposures,
     .open = zfs_open,
     .changed = zfs_changed,
+    .allocated = zfs_allocated,
     .pool = zfs_pool,
     .target = zfs_target,
     .target_commit = zfs_target_commit,

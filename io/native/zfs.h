@@ -208,6 +208,8 @@ int zfs_native_remove(const struct driver_class *c, const struct native *n, bool
 int zfs_native_untagged(const struct driver_class *c, const struct native *n, struct err *e);
 int zfs_changed(const struct driver_class *c, const struct native *base, const struct native *n, struct changes *list,
                 struct changed_answer *ret, struct err *e);
+int zfs_allocated(const struct driver_class *c, const struct exposure *x, driver_extent_fn *fn, void *arg,
+                  struct err *e);
 
 /* Alias, guid of the pool and node in the name of a bookmark of ours. False: it is somebody else's. */
 bool zfs_bookmark_split(const char *name, char alias[ALIAS_LEN + 1], uint64_t *pool, const char **node);

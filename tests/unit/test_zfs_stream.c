@@ -128,6 +128,17 @@ static void end(struct stream *s)
     add_record(s, r, 0);
 }
 
+/* As begin(), of a whole snapshot. */
+static void begin_whole(struct stream *s)
+{
+    uint8_t r[RECORD] = {0};
+    put(s, r, 8, 0x2F5bacbac, 8);
+    put(s, r, 16, 1, 8);
+    put(s, r, 32, 3, 4);
+    put(s, r, 40, TO, 8);
+    add_record(s, r, 0);
+}
+
 static int parse(const uint8_t *p, size_t n, size_t piece, uint64_t from, uint64_t to, struct changes **list,
                  struct err *e)
 {
@@ -217,6 +228,30 @@ static void freed_and_written(void **state)
         changes_free(list);
         free(s.data);
     }
+}
+
+/* The stream of a whole snapshot is not taken for what has changed, nor the other way round. */
+static void whole_snapshots(void **state)
+{
+    (void)state;
+    struct stream s = {.swapped = false};
+    struct changes *list;
+    struct err e = ERR_INIT;
+    begin_whole(&s);
+    record(&s, 3, 1, MIB, 8192, 0);
+    record(&s, 4, 1, 2 * MIB, UINT64_MAX, 0);
+    end(&s);
+    assert_int_equal(parse(s.data, s.len, s.len, 0, TO, &list, &e), 0);
+    assert_int_equal(changes_bytes(list) - changes_zero_bytes(list), 8192);
+    changes_free(list);
+    assert_int_equal(parse(s.data, s.len, s.len, FROM, TO, &list, &e), -ESTALE);
+    changes_free(list);
+    free(s.data);
+    s = (struct stream){.swapped = false};
+    usual(&s);
+    assert_int_equal(parse(s.data, s.len, s.len, 0, TO, &list, &e), -ESTALE);
+    changes_free(list);
+    free(s.data);
 }
 
 /* Whatever is changed or missing is noticed. */
@@ -312,8 +347,8 @@ static void refused(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(both_orders),     cmocka_unit_test(freed_and_written), cmocka_unit_test(damaged),
-        cmocka_unit_test(other_snapshots), cmocka_unit_test(refused),
+        cmocka_unit_test(both_orders), cmocka_unit_test(freed_and_written), cmocka_unit_test(whole_snapshots),
+        cmocka_unit_test(damaged),     cmocka_unit_test(other_snapshots),   cmocka_unit_test(refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

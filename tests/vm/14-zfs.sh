@@ -217,6 +217,30 @@ for round in $(seq 8); do
     a=$b
 done
 same "changes are listed in each round" $lists 8
+zfs create -s -V 256M -o volblocksize=16K tank/vm/thin
+until_true 30 test -b /dev/zvol/tank/vm/thin
+for i in 3 90 91 200; do dd if=/srv/noise of=/dev/zvol/tank/vm/thin bs=1M count=1 seek=$i conv=fsync status=none; done
+blkdiscard -o $((90 * MIB)) -l $MIB /dev/zvol/tank/vm/thin
+t=$(call snapshot /dev/zvol/tank/vm/thin "$(uuid)")
+for mechanism in native clone; do
+    x=$(call expose "$t" $mechanism ro "$(uuid)")
+    same "$mechanism: what is allocated" "$(call allocated "$x" | awk -v m=$MIB '{sum += $2; last = $1 + $2}
+        NR == 1 {printf "%s ", $1 / m} END {print sum / m, last / m}')" "3 3 201"
+    call unexpose "$x"
+done
+x=$(call expose "$t" clone rw "$(uuid)")
+expect "a writable clone" 0 'writable: what is allocated' -- eval 'call allocated "$x" 2>&1 || true'
+call unexpose "$x"
+dd if=/srv/noise of=/dev/zvol/tank/vm/thin bs=1M seek=100 conv=fsync status=none
+for i in 120 130 140 150 160 170 180 190; do
+    dd if=/srv/noise of=/dev/zvol/tank/vm/thin bs=1M seek=$i conv=fsync status=none
+done
+u=$(call snapshot /dev/zvol/tank/vm/thin "$(uuid)")
+x=$(call expose "$u" native ro "$(uuid)")
+expect "more than a quarter" 0 'too much to be read once more' -- eval 'call allocated "$x" 2>&1 || true'
+call unexpose "$x"
+call remove "$t" >/dev/null; call remove "$u" >/dev/null
+zfs destroy -r tank/vm/thin
 check "what was discarded is known to be zeros: $zeros bytes" test $zeros -gt 0
 check "and nothing much else: $listed bytes" test $listed -lt $((64 * MIB))
 same "nothing has changed" "$(b=$(call snapshot $V "$(uuid)"); call changed "$a" "$b"; call remove "$b" >/dev/null)" \
@@ -432,21 +456,24 @@ same "of another pool, and of another tool, stays" "$(marks -d 1 tank/vm/twin | 
 expect "verify, the last one too" 0 -- ask verify main --read-percent 100 --wait --quiet
 
 # Beside a change in a sparse volume, what was never written is freed again: it is not read.
-zfs create -s -V 512M -o volblocksize=16K tank/vm/sparse
-until_true 30 test -b /dev/zvol/tank/vm/sparse
-for i in 0 150 300 500; do dd if=/srv/noise of=/dev/zvol/tank/vm/sparse bs=1M count=1 seek=$i conv=fsync status=none; done
+H=/dev/zvol/tank/vm/holes
+zfs create -s -V 512M -o volblocksize=16K tank/vm/holes
+until_true 30 test -b $H
+for i in 0 150 300 500; do dd if=/srv/noise of=$H bs=1M count=1 seek=$i conv=fsync status=none; done
 systemctl reload snapferryd
-ask backup /dev/zvol/tank/vm/sparse --wait --quiet; rc=$?
-same "a sparse volume" $rc 0
-dd if=/srv/noise of=/dev/zvol/tank/vm/sparse bs=16K count=1 skip=7 seek=14000 conv=fsync status=none
-B=$(ask backup /dev/zvol/tank/vm/sparse --wait --json | result id)
-sparse() { doc "$(op_id "$B" /dev/zvol/tank/vm/sparse)" | jq -r "$1"; }
+sparse() { doc "$(op_id "$B" $H)" | jq -r "$1"; }
+B=$(ask backup $H --wait --json | result id)
+same "a sparse volume: Completed" "$(state "$B")" Completed
+same "of the first backup what is allocated is read" "$(sparse '.fullReason, .result.readBytes' | tr '\n' ' ')" \
+    "no-parent $((4 * MIB)) "
+dd if=/srv/noise of=$H bs=16K count=1 skip=7 seek=14000 conv=fsync status=none
+B=$(ask backup $H --wait --json | result id)
 same "one block of it has changed" "$(sparse '.result.cbtSource, .fullReason, .listedBytes' | tr '\n' ' ')" \
     "zfs null 16384 "
 check "no more than its chunk is read: $(sparse .result.readBytes) bytes" \
     test "$(sparse .result.readBytes)" -le $((8 * MIB))
-dd if=/dev/zvol/tank/vm/sparse of=/srv/sparse bs=1M conv=sparse status=none
-expect "restored" 0 -- ask restore "$B//dev/zvol/tank/vm/sparse" /srv/sparse.back --from repository --wait --quiet
+dd if=$H of=/srv/sparse bs=1M conv=sparse status=none
+expect "restored" 0 -- ask restore "$B/$H" /srv/sparse.back --from repository --wait --quiet
 check "bit for bit" cmp /srv/sparse /srv/sparse.back
 rm -f /srv/sparse /srv/sparse.back
 

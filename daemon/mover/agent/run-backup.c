@@ -175,9 +175,9 @@ static bool use_allocated(struct source *src, const struct changes *list, const 
     }
     ret->distrusted = rc == 0;
     if (rc == 0)
-        err_set(unread, ERR_GENERIC, ESTALE,
-                "%llu bytes at %llu of %s are not zeros, as they should be by what the storage lists",
-                (unsigned long long)found.len, (unsigned long long)found.start, j->source_name);
+        err_plain(unread, ERR_GENERIC, ESTALE,
+                  "%llu bytes at %llu of %s are not zeros, as they should be by what the storage lists",
+                  (unsigned long long)found.len, (unsigned long long)found.start, j->source_name);
     log_warning("%s: the whole volume is read: %s", j->source_name, unread->msg);
     return false;
 }
