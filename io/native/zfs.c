@@ -39,7 +39,8 @@ static int zfs_abilities(const struct driver_class *c, unsigned *ret, struct err
     if (rc == 0 && (rc = zfs_installed(e)) < 0)
         err_wrap(e, "storage class \"%s\"", c->name);
     if (rc == 0)
-        *ret = DRIVER_SNAPSHOT | DRIVER_NATIVE_RO | DRIVER_CLONE | DRIVER_CHANGED | DRIVER_TARGET | DRIVER_POOL;
+        *ret = DRIVER_SNAPSHOT | DRIVER_NATIVE_RO | DRIVER_CLONE | DRIVER_TARGET | DRIVER_POOL | DRIVER_ALLOCATED |
+               DRIVER_CHANGED;
     return rc;
 }
 
