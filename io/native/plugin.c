@@ -596,25 +596,20 @@ static int plugin_target(const struct driver_class *c, const char *name, uint64_
     return 0;
 }
 
-static int target_verb(const struct driver_class *c, enum plugin_verb v, const struct restore_target *r,
-                       const struct native *n, struct talk *t, struct err *e)
+static int target_verb(const struct driver_class *c, enum plugin_verb v, const struct restore_target *r, struct talk *t,
+                       struct err *e)
 {
     int rc = talk_to(t, c, e);
     if (rc == 0)
         rc = able(t, v, 0, e);
-    if (rc < 0)
-        return rc;
-    json_t *more = json_pack("{s:o}", "target", plugin_target_json(r));
-    if (more && n)
-        json_object_set_new(more, "snapshot", plugin_native_json(n, c->node));
-    return ask(t, v, more, NULL, e);
+    return rc < 0 ? rc : ask(t, v, json_pack("{s:o}", "target", plugin_target_json(r)), NULL, e);
 }
 
 static int plugin_target_commit(const struct driver_class *c, const struct restore_target *r, struct err *e)
 {
     struct talk t;
     struct volume v;
-    int rc = target_verb(c, PV_TARGET_COMMIT, r, NULL, &t, e);
+    int rc = target_verb(c, PV_TARGET_COMMIT, r, &t, e);
     if (rc < 0 || (rc = resolve(&t, r->final, &v, e)) < 0)
         return rc;
     if (v.size != r->size)
@@ -627,7 +622,7 @@ static int plugin_target_abort(const struct driver_class *c, const struct restor
 {
     struct talk t;
     struct stat st;
-    int rc = target_verb(c, PV_TARGET_ABORT, r, NULL, &t, e);
+    int rc = target_verb(c, PV_TARGET_ABORT, r, &t, e);
     if (rc == 0 && lstat(r->path, &st) == 0)
         return plugin_lies(&t.p, PV_TARGET_ABORT, e, "it says that %.500s is removed, and it is still there", r->path);
     return rc;
@@ -637,8 +632,15 @@ static int plugin_target_from_native(const struct driver_class *c, const struct 
                                      const struct restore_target *r, const struct fill *how, struct err *e)
 {
     struct talk t;
-    (void)how; /* the protocol has no words for it */
-    return target_verb(c, PV_TARGET_FROM_NATIVE, r, n, &t, e);
+    int rc = talk_to(&t, c, e);
+    if (rc == 0)
+        rc = able(&t, PV_TARGET_FROM_NATIVE, 0, e);
+    /* Of its progress the protocol has no words. */
+    return rc < 0 ? rc
+                  : ask(&t, PV_TARGET_FROM_NATIVE,
+                        json_pack("{s:o, s:o, s:I}", "target", plugin_target_json(r), "snapshot",
+                                  plugin_native_json(n, c->node), "rate", (json_int_t)how->rate),
+                        NULL, e);
 }
 
 static bool same_text(const char *a, const char *b)

@@ -749,6 +749,30 @@ static void test_empty_words(void **state)
     free(t);
 }
 
+/* What a plugin copies by itself is told how fast it may write. */
+static void test_rate(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    char text[1500], said[300], path[300];
+    struct native *s = calloc(1, sizeof *s);
+    struct restore_target *t = calloc(1, sizeof *t);
+    open_store();
+    snprintf(said, sizeof said, "%s.said", image);
+    snprintf(text, sizeof text,
+             "#!/bin/sh\ncase $1 in target-from-native) cat >'%s'; echo '{\"protocol\":1}';;\n"
+             "*) exec '%s' \"$1\";; esac\n",
+             said, real_driver);
+    klass.plugin = script("listener", text);
+    snprintf(t->path, sizeof t->path, "%s", image);
+    assert_ok(driver_plugin.target_from_native(&klass, s, t, &(struct fill){.rate = 4711}, &e), &e);
+    snprintf(path, sizeof path, "grep -q '\"rate\": *4711[,}]' '%s'", said);
+    assert_int_equal(system(path), 0);
+    unlink(said);
+    free(s);
+    free(t);
+}
+
 /* ---- extents ---- */
 
 static int add_extent(uint64_t start, uint64_t len, void *arg)
@@ -949,6 +973,7 @@ int main(void)
         cmocka_unit_test(test_driver_cycle),
         cmocka_unit_test(test_liars),
         cmocka_unit_test(test_empty_words),
+        cmocka_unit_test(test_rate),
         cmocka_unit_test(test_extents),
         cmocka_unit_test(test_paths),
         cmocka_unit_test(test_text),
