@@ -5,8 +5,8 @@
 #   KINDS="lvm-thin zfs"    the drivers
 #   SIZE=1024               GiB of the thin volume: not mapped, and
 #   DATA=512                MiB of random data in pieces of 4 MiB, evenly all over it
-#   ZVOL_SIZE=4             GiB of the sparse zvol, with as much data. Its driver cannot list what is allocated, so that
-#                           the first backup and each full read are of all of it
+#   ZVOL_SIZE=4             GiB of the sparse zvol, with as much data. If these are a quarter of it or less the driver
+#                           lists them for the first backup and each full read, by a stream of all of them
 #   CASES="none over:64:1048576 over:1000:65536"
 #                           what changes before each run: nothing, or so many pieces of so many bytes: "over" where data
 #                           is, "spread" over the whole volume
