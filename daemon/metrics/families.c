@@ -150,7 +150,8 @@ const struct metric_family metric_families[] = {
     COUNTER("cbt_verify_mismatch_total", "",
         "Backups in which data that the storage listed as unchanged had changed.")
     COUNTER("incremental_runs_total", "class", "Backups that read only what changed since the last one.")
-    COUNTER("incremental_changed_bytes_total", "class", "Bytes that the storage listed as changed for these backups.")
+    COUNTER("incremental_changed_bytes_total", "class",
+        "Bytes that the storage listed as changed for these backups, without known zeros (freed, discarded).")
     COUNTER("incremental_changed_ranges_total", "class", "Ranges in which these bytes were.")
     COUNTER("incremental_new_bytes_total", "class",
         "Bytes of chunks that these backups found new, before compression.")
