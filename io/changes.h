@@ -84,8 +84,8 @@ int changes_unpack(struct changes *c, enum changes_kind kind, const uint8_t *p, 
  * not decrease from call to call. False: there is none. */
 bool changes_after(const struct changes *c, size_t *cursor, uint64_t pos, struct change *ret);
 
-/* The first part of a range that begins at or after `pos`, which is nothing but zeros, or nothing known to be. Parts
- * begin at `pos` where a range does not. Otherwise as changes_after(). */
+/* As changes_after(), but of one kind: the next part of a range, from `pos` on, of which all is known to be zeros
+ * (*zeros), or nothing is. `*cursor` begins as zeros. */
 struct changes_cursor {
     size_t list, zeros;
 };

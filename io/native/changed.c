@@ -131,13 +131,25 @@ int driver_changed(const struct driver_class *c, const struct native *base, cons
     return rc;
 }
 
+/* What is known to be zeros is not read, and no range. */
+static uint64_t count_ranges(const struct changes *list)
+{
+    struct changes_cursor cursor = {0};
+    struct change x;
+    bool zeros;
+    uint64_t n = 0;
+    for (uint64_t pos = 0; changes_part_after(list, &cursor, pos, &x, &zeros); pos = x.start + x.len)
+        n += !zeros;
+    return n;
+}
+
 /* The list as others get it. */
 static int seal(const struct changes *list, enum changes_kind kind, uint64_t size, int *fd, struct changed_answer *ret,
                 struct err *e)
 {
     CLEANUP_FREE uint8_t *bytes = NULL;
     size_t len;
-    ret->ranges = changes_count(list);
+    ret->ranges = count_ranges(list);
     ret->bytes = changes_bytes(list) - changes_zero_bytes(list);
     int rc = changes_pack(list, kind, size, &bytes, &len, e);
     if (rc == 0)

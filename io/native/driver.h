@@ -298,9 +298,9 @@ struct driver {
     /*
      * Lists what differs between `base` and the newer `n`, two native snapshots of one volume, both as find() (the base
      * maybe bookmark_find()) has just returned them: adds each range to `list` (changes_add(), in any order; its memory
-     * is bounded), rounded outward, rather too much than too little; by changes_add_zeros() and exactly what surely
-     * reads as zeros in `n`. *ret is CHANGED_LISTED at first. If that cannot be
-     * done it returns 0 with changed_doubt(); an error is reported as CHANGED_FAILED. What it added then is ignored.
+     * is bounded), rounded outward, rather too much than too little. What surely reads as zeros in `n` it may
+     * add by changes_add_zeros(), not rounded. *ret is CHANGED_LISTED at first. If that cannot be done it returns 0
+     * with changed_doubt(); an error is reported as CHANGED_FAILED. What it added then is ignored.
      * Called by driver_changed() only, in a step that can be killed at any time: what it creates must be found and
      * removed by a later call. NULL: CHANGED_UNSUPPORTED.
      */
