@@ -158,8 +158,13 @@ bool changes_list(struct decide *d, struct operation *op)
         jset_bool(base, "gone", true);
     json_t *in = json_pack("{s:o,s:o*,s:o,s:O*}", "class", class_desc_to_json(op->own), "base", base, "native",
                            native_desc_to_json(op->native_doc), "allocated", allocated ? op->exposure : NULL);
+    const int64_t seconds = list_s(d, op);
+    if (in && op->policy->limits.read_limit) /* a list that is late costs a full read: then rather too fast */
+        json_object_set_new(in, "reads",
+                            json_pack("{s:I,s:s,s:I}", "rate", (json_int_t)op->policy->limits.read_limit, "times",
+                                      op->policy->limits.limit_times, "seconds", (json_int_t)(seconds / 2)));
     operation_write(d, op);
-    plan_work(d, ROW_OPERATION, op->id, WORK_CHANGES, in, list_s(d, op));
+    plan_work(d, ROW_OPERATION, op->id, WORK_CHANGES, in, seconds);
     plan_crash_point(d, "engine-changes-begun");
     return true;
 }

@@ -6,6 +6,9 @@
  * nothing behind in memory. All are idempotent: after a crash the same step is run again.
  */
 #include "base/crash.h"
+#include "base/throttle.h"
+#include "base/time.h"
+#include "cfg/cfg.h"
 #include "daemon/engine/engine-impl.h"
 #include "daemon/engine/hooks.h"
 #include "daemon/engine/steps-impl.h"
@@ -480,18 +483,39 @@ static int list_allocated(const struct step_place *p, const json_t *doc, int *fd
     return rc;
 }
 
+/* `doc`: a rate, the times of the week at which it holds, and for how long; NULL: no limit. */
+static void limit_reads(struct driver_class *c, struct throttle *t, const json_t *doc)
+{
+    json_int_t rate, seconds;
+    const char *times, *why;
+    struct cfg_times week;
+    struct tm local;
+    const time_t now = (time_t)(now_ns() / NS_PER_S);
+    if (!doc || json_unpack((json_t *)doc, "{s:I,s:s,s:I}", "rate", &rate, "times", &times, "seconds", &seconds) < 0)
+        return;
+    if (times[0] && cfg_parse_times(&week, times, &why) == 0 && localtime_r(&now, &local) &&
+        !cfg_times_hold(&week, &local))
+        return;
+    t->rate = (uint64_t)rate;
+    c->list_reads = t;
+    c->list_reads_until = mono_ns() + seconds * NS_PER_S;
+}
+
 int step_changes(const json_t *in, json_t **out, int *fd, struct err *e)
 {
     CLEANUP(step_place_clear) struct step_place p = {.d = NULL};
     CLEANUP_FREE struct native *base = calloc(1, sizeof *base), *n = calloc(1, sizeof *n);
     struct changed_answer answer = {.state = CHANGED_FAILED}, allocated = {.state = CHANGED_FAILED};
-    json_t *own, *new, *old = NULL, *exposure = NULL;
+    json_t *own, *new, *old = NULL, *exposure = NULL, *limit = NULL;
+    struct throttle reads = {.rate = 0};
     if (!base || !n)
         return err_nomem(e);
-    if (json_unpack((json_t *)in, "{s:o,s?o,s:o,s?o}", "class", &own, "base", &old, "native", &new, "allocated",
-                    &exposure) < 0)
+    if (json_unpack((json_t *)in, "{s:o,s?o,s:o,s?o,s?o}", "class", &own, "base", &old, "native", &new, "allocated",
+                    &exposure, "reads", &limit) < 0)
         return err_set(e, ERR_GENERIC, EINVAL, "the request for a list of changes is not complete");
     int rc = step_place_open(&p, own, e);
+    if (rc == 0)
+        limit_reads(&p.v.c, &reads, limit);
     if (rc == 0 && old)
         rc = native_from_json(base, old, e);
     if (rc == 0)

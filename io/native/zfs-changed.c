@@ -13,6 +13,8 @@
 #include "io/native/zfs.h"
 
 #include "base/cleanup.h"
+#include "base/throttle.h"
+#include "base/time.h"
 #include "io/blockdev.h"
 #include "io/native/zfs-stream.h"
 
@@ -40,19 +42,29 @@ static bool holes_are_sent(void)
 #define WHOLE_MAX ((uint64_t)64 << 30)
 #define WHOLE_SHARE 4
 
+struct feeding {
+    struct zfs_stream *s;
+    const struct driver_class *c;
+};
+
+/* While it waits the pipe is full, and `zfs send` reads nothing more. */
 static int feed(const void *p, size_t n, void *arg, struct err *e)
 {
-    return zfs_stream_feed(arg, p, n, e);
+    const struct feeding *f = arg;
+    if (f->c->list_reads && mono_ns() < f->c->list_reads_until)
+        throttle_wait(f->c->list_reads, n);
+    return zfs_stream_feed(f->s, p, n, e);
 }
 
 /* `from`: guid of the base; 0: the stream is of the whole snapshot. */
-static int stream_read(const char *const *args, uint64_t from, const struct zfs_row *n, struct changes *list,
-                       struct err *e)
+static int stream_read(const struct driver_class *c, const char *const *args, uint64_t from, const struct zfs_row *n,
+                       struct changes *list, struct err *e)
 {
     struct zfs_stream *s CLEANUP(zfs_stream_freep) = NULL;
     int rc = zfs_stream_new(&s, from, n->guid, list, e);
+    struct feeding f = {s, c};
     if (rc == 0)
-        rc = zfs_send(args, feed, s, e);
+        rc = zfs_send(args, feed, &f, e);
     if (rc == 0)
         rc = zfs_stream_end(s, e);
     if (rc == 0)
@@ -60,12 +72,12 @@ static int stream_read(const char *const *args, uint64_t from, const struct zfs_
     return rc;
 }
 
-static int list_stream(const struct zfs_row *base, const struct zfs_row *n, struct changes *list,
-                       struct changed_answer *ret, struct err *e)
+static int list_stream(const struct driver_class *c, const struct zfs_row *base, const struct zfs_row *n,
+                       struct changes *list, struct changed_answer *ret, struct err *e)
 {
     const char *const args[] = {"send", "-L", "-c", "-e", "-i", base->name, n->name, NULL};
     struct err why = ERR_INIT;
-    int rc = stream_read(args, base->guid, n, list, &why);
+    int rc = stream_read(c, args, base->guid, n, list, &why);
     if (rc == -ESTALE)
         return changed_doubt(ret, CHANGED_BASE_OTHER, "%.500s", why.msg);
     if (rc == -ENOTSUP)
@@ -134,7 +146,7 @@ int zfs_changed(const struct driver_class *c, const struct native *base, const s
     else if (rc == 0 && b->txg >= s->txg)
         changed_doubt(ret, CHANGED_BASE_OTHER, "%s is not older than %s", b->name, s->name);
     else if (rc == 0)
-        rc = list_stream(b, s, list, ret, e);
+        rc = list_stream(c, b, s, list, ret, e);
     zfs_report_free(&old.report);
     zfs_report_free(&new);
     return rc;
@@ -186,7 +198,6 @@ int zfs_allocated(const struct driver_class *c, const struct exposure *x, driver
     struct zfs_report r = ZFS_REPORT_INIT;
     struct changes *list CLEANUP(changes_freep) = NULL;
     const char *const args[] = {"send", "-L", "-c", "-e", name, NULL};
-    (void)c;
     int rc = exposed_snapshot(x, name, e);
     if (rc == 0 && !x->read_only)
         rc = err_plain(e, ERR_SOURCE, EBUSY, "%s is writable: what is allocated in it may change", x->path);
@@ -202,7 +213,7 @@ int zfs_allocated(const struct driver_class *c, const struct exposure *x, driver
     if (rc == 0)
         rc = changes_new(&list, e);
     if (rc == 0)
-        rc = stream_read(args, 0, n, list, e);
+        rc = stream_read(c, args, 0, n, list, e);
     if (rc == 0) {
         changes_finish(list);
         rc = emit(list, x->size, fn, arg);

@@ -4,6 +4,8 @@
 #include "tests/unit/places.h"
 #include "tests/unit/test.h"
 
+#include "base/throttle.h"
+#include "base/time.h"
 #include "io/native/zfs-stream.h"
 #include "io/native/zfs.h"
 
@@ -646,7 +648,7 @@ static void stand_in_with_bookmarks(const char *marks)
              "    printf '%%s\\t" S1_GUID "\\t19\\t1764400000\\n' \"$3\" >>$marks ;;\n"
              "destroy*) has \"$2\" || { echo \"bookmark '$2' does not exist.\" >&2; exit 1; }\n"
              "    grep -v \"^$2$tab\" $marks >$marks.new; mv $marks.new $marks ;;\n"
-             "send*" MARK "*) cat %s ;;\n"
+             "send*" MARK "*|\"send -L -c -e tank/vm/d1@s2\") cat %s ;;\n"
              "*property,source,value*) sed -e '/d1@s1/d' -e \"/d1@s2.snapferry:owner/s|-.-$|local$tab$(cat "
              "%s/owner)|\" %s ;;\n"
              "*property,value*) cat %s ;;\n"
@@ -831,6 +833,75 @@ static void changes_since_a_bookmark(void **state)
     files_removed();
 }
 
+/* The stream is read at the rate that is set, as long as it holds. */
+static void a_list_at_a_rate(void **state)
+{
+    (void)state;
+    struct native *CLEANUP_FREE s2 = native_of("tank/vm/d1@s2", "758286736453163206");
+    struct native *CLEANUP_FREE base = native_of(MARK, S1_GUID);
+    zfs_module_test(dir);
+    file_in_dir("send_holes_without_birth_time", "1");
+    file_in_dir("owner", "-");
+    stand_in_with_bookmarks(MARK "\t" S1_GUID "\t19\t1764400000\n");
+    for (unsigned i = 0; i < 2; i++) {
+        _Atomic uint64_t passed = 0;
+        struct throttle reads = {.rate = 1 << 20, .passed = &passed};
+        struct driver_class c = class_n;
+        struct changed_answer answer = {.state = CHANGED_LISTED};
+        struct changes *list;
+        struct err e = ERR_INIT;
+        c.list_reads = &reads;
+        c.list_reads_until = mono_ns() + (i ? -1 : 600 * NS_PER_S);
+        assert_int_equal(changes_new(&list, NULL), 0);
+        assert_int_equal(driver_zfs.changed(&c, base, s2, list, &answer, &e), 0);
+        assert_int_equal(answer.state, CHANGED_LISTED);
+        assert_int_equal(passed, i ? 0 : 6632);
+        changes_free(list);
+    }
+    files_removed();
+}
+
+static int note_extent(uint64_t start, uint64_t len, void *arg)
+{
+    (void)start;
+    (void)len;
+    ++*(unsigned *)arg;
+    return 0;
+}
+
+/* What was exposed may be gone, or another one, by the time it is listed: then nothing is said of it. */
+static void what_is_allocated_is_not_known(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *path, *says;
+        uint64_t size;
+        bool writable;
+    } cases[] = {
+        {"/dev/zvol/tank/vm/d1@gone", "tank/vm/d1@gone is no longer what was exposed", 32 << 20, false},
+        {"/dev/zvol/tank/vm/d1@s2", "tank/vm/d1@s2 is no longer what was exposed", 16 << 20, false},
+        {"/dev/zvol/tank/vm/c1", "tank/vm/d1@s2 is no longer what was exposed", 16 << 20, false},
+        {"/dev/zvol/tank/vm/gone", "is not the clone that was exposed", 32 << 20, false},
+        {"/dev/zvol/tank/vm/d1", "is not the clone that was exposed", 32 << 20, false},
+        {"/dev/zvol/tank/vm/c1", "/dev/zvol/tank/vm/c1 is writable", 32 << 20, true},
+        {"/dev/zvol/tank/vm/c1", "the send stream is from", 32 << 20, false}, /* not the whole: from s1 */
+    };
+    file_in_dir("owner", "-");
+    stand_in_with_bookmarks(MARK "\t" S1_GUID "\t19\t1764400000\n");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct exposure *x CLEANUP_FREE = calloc(1, sizeof *x);
+        unsigned n = 0;
+        struct err e = ERR_INIT;
+        assert_non_null(x);
+        snprintf(x->path, sizeof x->path, "%s", cases[i].path);
+        x->size = cases[i].size;
+        x->read_only = !cases[i].writable;
+        if (driver_zfs.allocated(&class_n, x, note_extent, &n, &e) >= 0 || !strstr(e.msg, cases[i].says) || n)
+            fail_msg("case %zu: %u extents, %s", i, n, e.msg);
+    }
+    files_removed();
+}
+
 /* It need not be known that the snapshot is gone, but then all volumes are searched for it. */
 static void a_base_that_is_gone(void **state)
 {
@@ -913,6 +984,8 @@ int main(void)
         cmocka_unit_test(names_of_bookmarks),
         cmocka_unit_test(a_bookmark),
         cmocka_unit_test(changes_since_a_bookmark),
+        cmocka_unit_test(a_list_at_a_rate),
+        cmocka_unit_test(what_is_allocated_is_not_known),
         cmocka_unit_test(a_base_that_is_gone),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -477,6 +477,31 @@ expect "restored" 0 -- ask restore "$B/$H" /srv/sparse.back --from repository --
 check "bit for bit" cmp /srv/sparse /srv/sparse.back
 rm -f /srv/sparse /srv/sparse.back
 
+# What lists by a stream obeys the limit of reads, and ends with its daemon.
+L=/dev/zvol/tank/vm/slow
+zfs create -s -V 512M -o volblocksize=16K tank/vm/slow
+until_true 30 test -b $L
+dd if=/srv/noise of=$L bs=1M count=4 conv=fsync status=none
+sed -i 's/^\[mover\]/[mover]\nread-limit = 256KiB/' $CONF/snapferry.ini
+check "with a limit of reads" systemctl reload snapferryd
+sending() { pgrep -f '^/usr/sbin/zfs send .*tank/vm/slow@' >/dev/null; }
+B=$(submit $L)
+until_true 120 sending
+check "what is allocated is listed" sending
+kill -9 "$(daemon_pid)"
+until_true 10 eval '! sending'
+check "killed: zfs send ends, too" eval '! sending'
+until_true 120 answers
+until_true 120 sending
+began=$SECONDS
+check "it is listed anew" sending
+until_true 120 eval '! sending'
+check "4 MiB took $((SECONDS - began)) s" test $((SECONDS - began)) -ge 10
+became "and what was listed is read: Completed" "$B" Completed 300
+same "no more than that" "$(doc "$(op_id "$B" $L)" | jq -r '.fullReason, .result.readBytes' | tr '\n' ' ')" \
+    "no-parent $((4 * MIB)) "
+sed -i '/^read-limit/d' $CONF/snapferry.ini
+
 # The base of the next incremental backup is kept for as long as there is to be one.
 sed -i 's/snapshots-to-retain = 1/snapshots-to-retain = 0\nchanged-blocks = no/' $CONF/conf.d/zvols.ini
 check "nothing is to be kept any more" systemctl reload snapferryd
