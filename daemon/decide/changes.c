@@ -12,6 +12,7 @@
 #include "base/time.h"
 #include "daemon/decide/decide.h"
 #include "daemon/records/driver-kind.h"
+#include "daemon/records/opaque.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -142,7 +143,7 @@ bool changes_list(struct decide *d, struct operation *op)
         return false;
     const struct native_row *n = parent_choose(d, op, &why);
     read_fully(op, why, "");
-    const bool allocated = l->changes_known && may_skip(why);
+    const bool allocated = exposure_read(op->exposure).allocated && may_skip(why);
     if (!n && !allocated) {
         l->changes_asked = true;
         operation_write(d, op);

@@ -154,7 +154,6 @@ struct live {
     int64_t moved_ns; /* when a counter of it last moved: it reports each second, also while it hangs */
     struct pace pace;
     bool changes_asked; /* of this attempt: what changed was listed, or cannot be */
-    bool changes_known; /* its storage can list what is allocated */
     int changes_fd;     /* the list, of what changed or of what is allocated, -1: none; owned */
     void *step;         /* the caller's handle of the work */
     char id[];

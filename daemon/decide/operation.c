@@ -56,9 +56,6 @@ static void expose_done(struct decide *d, struct operation *op, struct work_resu
             records_intent_update(d->records, op->expose_intent, doc, NULL);
     }
     json_set(restore ? &op->target : &op->exposure, made);
-    struct live *mine = restore ? NULL : live_get(d, op->id);
-    if (mine)
-        mine->changes_known = s->answer.allocated;
     if (s->answer.filled) { /* by the storage: no mover says how much it was */
         op->filled = true;
         op->result.there = true;

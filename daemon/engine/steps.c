@@ -530,9 +530,9 @@ int step_changes(const json_t *in, json_t **out, int *fd, struct err *e)
     if (rc < 0)
         return rc;
     const struct changed_answer *made = answer.state == CHANGED_LISTED ? &answer : &allocated;
-    *out = json_pack("{s:b,s:b,s:s,s:s,s:I,s:I}", "listed", answer.state == CHANGED_LISTED, "allocated",
-                     allocated.state == CHANGED_LISTED, "doubt", full_reason_name(reason_of(answer.state)), "why",
-                     answer.why, "ranges", (json_int_t)made->ranges, "bytes", (json_int_t)made->bytes);
+    *out = json_pack("{s:b,s:s,s:s,s:I,s:I}", "listed", answer.state == CHANGED_LISTED, "doubt",
+                     full_reason_name(reason_of(answer.state)), "why", answer.why, "ranges", (json_int_t)made->ranges,
+                     "bytes", (json_int_t)made->bytes);
     return *out ? 0 : err_nomem(e);
 }
 

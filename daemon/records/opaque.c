@@ -17,7 +17,8 @@ struct exposed exposure_read(const json_t *exposure)
     return (struct exposed){.path = jstr(exposure, "path"),
                             .as = (enum exposed_as)enum_value(&exposed_as_names, jstr(exposure, "mechanism")),
                             .size = jint(exposure, "size"),
-                            .read_only = jbool(exposure, "read_only")};
+                            .read_only = jbool(exposure, "read_only"),
+                            .allocated = jbool(exposure, "allocated")};
 }
 
 struct target_paths target_paths_read(const json_t *target)

@@ -17,7 +17,7 @@ struct exposed {
     const char *path;
     enum exposed_as as;
     int64_t size;
-    bool read_only;
+    bool read_only, allocated; /* its driver can list what is allocated in it */
 };
 struct exposed exposure_read(const json_t *exposure);
 extern const struct enum_names exposed_as_names;

@@ -39,7 +39,6 @@ static const struct field_desc step_answer_table[] = {
     BOOL(nothing_made),
     BOOL(kept),
     FIELD(target, "target", FIELD_OBJECT),
-    BOOL(allocated),
     BOOL(listed),
     ENUM(doubt, full_reason),
     STR(why),

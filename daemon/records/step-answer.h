@@ -37,11 +37,10 @@ struct step_answer {
     bool nothing_made;                     /* to expose it nothing was created */
     bool kept;                             /* what a restore was to replace is as it was */
     json_t *target;                        /* opaque, NULL: none */
-    bool allocated;         /* exposed: the driver lists what is allocated; else: the descriptor is that list */
-    bool listed;            /* what changed; the list is the descriptor that came with it */
-    enum full_reason doubt; /* why there is no list */
-    char *why;              /* ... a sentence */
-    int64_t ranges, bytes;  /* of the list */
+    bool listed;                           /* what changed; the list is the descriptor that came with it */
+    enum full_reason doubt;                /* why there is no list */
+    char *why;                             /* ... a sentence */
+    int64_t ranges, bytes;                 /* of the list */
     json_t *unknown;
 };
 
