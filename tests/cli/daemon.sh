@@ -150,6 +150,7 @@ ask wait "$b" >"$WORK/waits" 2>&1 & waiting=$!
 ask logs "$b" --follow >"$WORK/follows" 2>&1 & following=$!
 until_said() { for _ in $(seq 200); do [ "$(grep -c "$1" "$2")" -gt 0 ] && return; sleep 0.1; done; false; } # TEXT FILE
 check "somebody waits" until_said vg0/slow "$WORK/waits"
+check "somebody follows the log" until_said begun "$WORK/follows" # its first question may start a daemon
 kill "$SERVER"; wait "$SERVER" 2>/dev/null
 "$TOOLS/script_server" "$RUN" >"$RUN/stopped" 2>&1 & SERVER=$!
 check "the daemon is stopped, systemd has its socket" until_said ready "$RUN/stopped"
