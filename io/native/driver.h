@@ -44,8 +44,8 @@ struct driver_class {
     unsigned cow_percent;     /* lvm: COW space of a snapshot, percent of its volume; 0: the default */
     const char *overlay_hook; /* device: program that makes and removes an overlay; NULL: none */
     const char *const *unfrozen; /* snapshot(), group(): paths whose file systems are not frozen; NULL: none */
-    /* changed(), allocated() that read the volume's data for their list: until then (mono_ns()) at most at this rate.
-     * NULL: no limit. */
+    /* The limit of changed() and allocated() where they read the volume's data for their list, borrowed, and the time
+     * (mono_ns()) up to which it holds. NULL: no limit. */
     struct throttle *list_reads;
     int64_t list_reads_until;
     json_t *options; /* object of strings: backup-option.KEY of the class and volume; may be NULL */
