@@ -20,6 +20,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <linux/fs.h>
 #include <poll.h>
@@ -57,25 +58,36 @@ void freeze_limit_test(unsigned seconds)
 
 enum word { HOLD = 'h', DROP = 'd', DONE = 't' };
 
-static void thaw_all(const int *fd, size_t n)
+/* Those that are frozen; the others stay. One that cannot be thawed must not keep those that were frozen before it. */
+static void thaw_all(int *fd, size_t n)
 {
-    while (n-- > 0)
-        ioctl(fd[n], FITHAW, 0);
+    for (size_t i = 0; i < n; i++)
+        if (fd[i] >= 0 && ioctl(fd[i], FITHAW, 0) == 0) {
+            close(fd[i]);
+            fd[i] = -1;
+        }
 }
 
+/* A file system that waits for a write that hangs cannot be thawed in time, and will be frozen when that ends, also by
+ * a process that was killed: so it waits for the end of that, too. */
 static void watchdog_main(int channel, void *arg)
 {
     const int64_t end = mono_ns() + limit_s * NS_PER_S;
     int fd[FS_MAX];
     size_t n = 0;
+    bool late = false;
     (void)arg;
     for (;;) {
         const int64_t left = (end - mono_ns()) / NS_PER_MS;
+        if (!late && left <= 0) {
+            thaw_all(fd, n);
+            late = true;
+        }
         struct pollfd p = {.fd = channel, .events = POLLIN};
         char c = 0;
         int got = -1;
-        const int ready = left > 0 ? poll(&p, 1, (int)left) : 0;
-        if (ready < 0 && errno == EINTR)
+        const int ready = poll(&p, 1, late ? -1 : (int)left);
+        if (ready == 0 || (ready < 0 && errno == EINTR))
             continue;
         const ssize_t bytes = ready > 0 ? descriptors_receive(channel, &c, 1, &got, 1, NULL) : 0;
         if (bytes == -EINTR || bytes == -EAGAIN)
@@ -85,7 +97,8 @@ static void watchdog_main(int channel, void *arg)
         if (bytes == 1 && c == HOLD && got >= 0 && n < FS_MAX) {
             fd[n++] = got;
         } else if (bytes == 1 && c == DROP && n) {
-            close(fd[--n]);
+            if (fd[--n] >= 0)
+                close(fd[n]);
         } else {
             thaw_all(fd, n);
             return;
@@ -214,6 +227,14 @@ static void freeze_one(struct frozen *f, const char *point, dev_t fs, int fd)
             log_info("%s is frozen by another program", point);
         else
             log_warning("%s is not frozen, the snapshot is as of a crash: %s", point, strerror(sys));
+        return;
+    }
+    const int64_t took = mono_ns() - f->began_ns;
+    if (took >= limit_s * NS_PER_S) { /* the watchdog may have tried to thaw it before it was frozen */
+        ioctl(fd, FITHAW, 0);
+        tell(f, DROP, -1);
+        log_warning("%s is not frozen, the snapshot is as of a crash: its writes have hung for %" PRId64 " s", point,
+                    took / NS_PER_S);
         return;
     }
     snprintf(f->point[f->n], sizeof f->point[f->n], "%s", point);

@@ -6,7 +6,8 @@
  * storage that takes snapshots of devices without knowledge of what is mounted (not LVM: device-mapper does it).
  *
  * What is frozen always thaws: a process of its own waits from before the first freeze on, and thaws when the caller
- * has ended without having done so, or after FREEZE_MAX_S.
+ * has ended without having done so, or after FREEZE_MAX_S. Nothing is frozen later than that: a file system whose
+ * writes hang for so long (its storage does not answer) goes on as soon as they do not.
  */
 #ifndef SNAPFERRY_IO_NATIVE_FREEZE_H
 #define SNAPFERRY_IO_NATIVE_FREEZE_H

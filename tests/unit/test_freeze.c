@@ -192,6 +192,73 @@ static void never_frozen(void **state)
     end();
 }
 
+static bool hangs(pid_t pid)
+{
+    char line[64] = "";
+    for (int i = 0; i < 300 && strcmp(line, "D") != 0; i++) {
+        usleep(50000);
+        shell_line(line, sizeof line, "sed 's/.*) //;s/ .*//' /proc/%d/stat 2>/dev/null", (int)pid);
+    }
+    return strcmp(line, "D") == 0;
+}
+
+static pid_t in_child(const char *const *paths, const char *file)
+{
+    const pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid > 0)
+        return pid;
+    if (paths)
+        _exit(freeze_devices(paths, 1, NULL) ? 1 : 0);
+    static char block[8192];
+    const int fd = open(file, O_WRONLY | O_DIRECT | O_CLOEXEC);
+    _exit(fd < 0 || pwrite(fd, (char *)(((uintptr_t)block + 4095) & ~(uintptr_t)4095), 4096, 0) != 4096);
+}
+
+/* The storage below does not answer, a program writes, and the freeze waits for that write for longer than file systems
+ * may be frozen: whether its process was killed meanwhile or not, the file system can be written to when all is well.
+ */
+static void a_write_that_hangs(void **state)
+{
+    (void)state;
+    two_file_systems("ext4"); /* the storage is what is mounted at m0: a frozen one answers to nobody */
+    char image[100], below[64], file[100];
+    snprintf(image, sizeof image, "%s/m0/image", dir);
+    snprintf(file, sizeof file, "%s/m2/file", dir);
+    loop_make(below, sizeof below, image, 64ull << 20, "");
+    assert_true(shell("mkfs.ext4 -q %s && mkdir -p %s/m2 && mount %s %s/m2", below, dir, below, dir));
+    assert_true(
+        shell("dd if=/dev/zero of=%s bs=4k count=1 status=none && sync -f %s && sync -f %s", file, file, image));
+    const char *const paths[] = {below};
+    freeze_limit_test(1);
+    for (int killed = 0; killed < 2; killed++) {
+        int status[2];
+        CLEANUP_CLOSE int storage = open(image, O_RDONLY | O_CLOEXEC);
+        assert_return_code(ioctl(storage, FIFREEZE, 0), errno);
+        const pid_t writer = in_child(NULL, file);
+        bool good = hangs(writer);
+        const pid_t freezer = in_child(paths, NULL);
+        good = good && hangs(freezer);
+        if (killed)
+            kill(freezer, SIGKILL);
+        sleep(3);
+        good = ioctl(storage, FITHAW, 0) == 0 && good;
+        waitpid(writer, &status[0], 0);
+        waitpid(freezer, &status[1], 0);
+        bool frozen = true;
+        for (int i = 0; i < 50 && (frozen = is_frozen(2)); i++)
+            usleep(100000);
+        if (frozen)
+            shell("fsfreeze -u %s/m2", dir);
+        assert_true(good && !frozen && status[0] == 0);
+        assert_true(killed ? WIFSIGNALED(status[1]) : status[1] == 0); /* 0: it has given up */
+    }
+    freeze_limit_test(FREEZE_MAX_S);
+    assert_true(shell("umount %s/m2", dir));
+    loop_drop(below);
+    end();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -199,6 +266,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(btrfs_by_a_subvolume, setup, teardown),
         cmocka_unit_test_setup_teardown(a_watchdog_thaws, setup, teardown),
         cmocka_unit_test_setup_teardown(not_for_long, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_write_that_hangs, setup, teardown),
         cmocka_unit_test_setup_teardown(frozen_by_another, setup, teardown),
         cmocka_unit_test_setup_teardown(never_frozen, setup, teardown),
     };
