@@ -33,11 +33,14 @@ int ceph_error(struct err *e, int rc, const char *fmt, ...)
               : sys == ENOSPC       ? "the cluster is full"
               : sys == EDQUOT       ? "the quota of the pool is reached"
               : sys == EBLOCKLISTED ? "this client was fenced (blocklisted)"
-                                    : strerror(sys));
+              : sys == EROFS ? "a client has its lock and gives it to nobody, or it is the copy of a mirrored image"
+                             : strerror(sys));
     if (sys == EPERM || sys == EACCES)
         err_hint(e, "the user of Ceph needs the capabilities mon 'profile rbd' and osd 'profile rbd pool=POOL'");
     else if (sys == ETIMEDOUT)
         err_hint(e, "see ceph -s");
+    else if (sys == EROFS)
+        err_hint(e, "rbd lock ls, rbd info; an image must not be mapped with the option exclusive");
     else if (sys == ENOSPC || sys == EDQUOT)
         err_hint(e, "see ceph df and ceph health detail");
     return rc;
