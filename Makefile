@@ -336,7 +336,7 @@ vm-stage:
 	@cp $(addprefix $(BUILD)/tests/tools/driver_,suite call writer) $(BUILD)/vm/tools/
 	+@if [ "$(FROM)" = install ]; then \
 	    $(MAKE) --no-print-directory -s $(PARALLEL) install PREFIX=/usr DESTDIR=$(BUILD_ABS)/vm/root; \
-	else $(MAKE) --no-print-directory -s deb && cp $(BUILD)/deb/snapferry_*.deb $(BUILD)/vm/; fi
+	else $(MAKE) --no-print-directory -s deb && cp $(BUILD)/deb/snapferry{,-rbd}_*.deb $(BUILD)/vm/; fi
 
 # The scripts again with every kernel scalar, as on a CPU without vectors. T="tests/e2e/restore.sh": only some.
 KERNELS := BUZHASH RABINKARP BLAKE2B BLAKE2S BLAKE3 AESGCM SHA256 MD5

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # A cluster of Ceph for tests, after tests/lib.sh: a monitor and a store in memory, of which tests/deps.sh fetches the
-# programs. One node needs no manager: nobody asks for its statistics.
-CEPH_ROOT=$(realpath "${BUILD:-build}")/ceph
+# programs (CEPH_ROOT, set before: where they are). One node needs no manager: nobody asks for its statistics.
+: "${CEPH_ROOT=$(realpath "${BUILD:-build}")/ceph}" "${RBD_PROGRAM=$(realpath "${BUILD:-build}")/snapferry-rbd}"
 CEPH_LIB=$(echo "$CEPH_ROOT"/usr/lib/*-linux-gnu)
 CEPH_LIBS=$CEPH_LIB:$CEPH_LIB/ceph:$(echo "$CEPH_ROOT"/lib/*-linux-gnu)
 
@@ -72,10 +72,12 @@ ceph_start() {
     ceph_run ceph-osd -i 0 --mkfs --osd-uuid "$(cat /proc/sys/kernel/random/uuid)"
     ceph_serve ceph-osd -i 0
 }
-# Images (block devices) in such a cluster. False: the programs are not there.
+# Images (block devices) in such a cluster. False: the programs are not there. A client that does not answer is dropped
+# after RBD_WATCH_S; the kernel asks only each 5 s.
 rbd_cluster() { # POOL...
     [ -x "$CEPH_ROOT/usr/bin/rbd" ] && ceph_cluster "$WORK/ceph" "osd_pool_default_pg_num = 8" \
-        "osd_pool_default_pgp_num = 8" "osd_client_watch_timeout = 4" "objecter_tick_interval = 0.5" || return 1
+        "osd_pool_default_pgp_num = 8" "osd_client_watch_timeout = ${RBD_WATCH_S:-4}" \
+        "objecter_tick_interval = 0.5" || return 1
     ceph_key client.admin --cap mon 'allow *' --cap osd 'allow *'
     ceph_key client.snapferry --cap mon 'profile rbd' --cap osd 'profile rbd'
     ceph_key client.other --cap mon 'profile rbd' --cap osd 'profile rbd pool=nix'
@@ -84,12 +86,13 @@ rbd_cluster() { # POOL...
     mkdir -p "$WORK/bin"
     cat >"$WORK/bin/snapferry-rbd" <<END
 #!/bin/sh
-LD_LIBRARY_PATH=$CEPH_LIBS exec $(realpath "${BUILD:-build}")/snapferry-rbd "\$@"
+LD_LIBRARY_PATH=$CEPH_LIBS exec $RBD_PROGRAM "\$@"
 END
     chmod 755 "$WORK/bin/snapferry-rbd"
     export SNAPFERRY_RBD=$WORK/bin/snapferry-rbd
     LD_LIBRARY_PATH=$CEPH_LIBS timeout 60 /usr/bin/python3 tests/tools/rbd.py "$ceph_dir/ceph.conf" pools "$@" \
         >>"$ceph_dir/out" 2>&1 || { fail "Ceph has pools" "$(tail -n 5 "$ceph_dir/out")"; finish; }
+    RBD_CALL=("$TOOLS/driver_call" --driver rbd --option "ceph-config=$ceph_dir/ceph.conf")
 }
 # rbd_need POOL...: such a cluster, or the test is skipped. rbd_call ARGUMENT...: a call of the driver in the cluster;
 # call: as the user snapferry, of a class with the images of pool vms.
@@ -99,7 +102,6 @@ rbd_need() {
         finish
     fi
     export SNAPFERRY_NO_SYSTEMD=1 # only snapferryd can be what a unit executes
-    RBD_CALL=("$TOOLS/driver_call" --driver rbd --option "ceph-config=$ceph_dir/ceph.conf")
 }
 rbd_call() { "${RBD_CALL[@]}" "$@"; }
 call() { rbd_call --option ceph-user=snapferry --match 'vms/*' "$@"; }

@@ -3,6 +3,7 @@
 #include "io/native/rbd.h"
 
 #include "base/cleanup.h"
+#include "io/native/freeze.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -57,7 +58,10 @@ static int take(const struct driver_class *c, const struct rbd_report *r, const 
     rbd_tag_key(tag->alias, key);
     snprintf(snap, sizeof snap, RBD_PREFIX "%.36s", tag->alias);
     const char *const args[] = {"create", i->pool, i->space, i->id, snap, key, NULL};
-    return rbd_change(c, what, args, value, e);
+    struct frozen *frozen = rbd_freeze(c, r->fsid, i);
+    rc = rbd_change(c, what, args, value, e);
+    frozen_thaw(frozen);
+    return rc;
 }
 
 static int take_of(const struct driver_class *c, const struct rbd_report *r, const struct volume *v,

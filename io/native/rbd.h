@@ -144,6 +144,15 @@ int rbd_native_list(const struct driver_class *c, native_fn *fn, void *arg, stru
 int rbd_native_remove(const struct driver_class *c, const struct native *n, bool *gone, struct err *e);
 int rbd_native_untagged(const struct driver_class *c, const struct native *n, struct err *e);
 
+/* ---- rbd-mapped.c ---- */
+
+#define RBD_DEVICE_MAX 32
+/* The devices on this node (/dev/rbdN) that the kernel shows the image itself by, not a snapshot of it: how many of at
+ * most `max` are in `ret`. Found by the ids of cluster, pool and image, which a rename leaves as they are. */
+size_t rbd_mapped(const char *fsid, const struct rbd_image *i, char (*ret)[RBD_DEVICE_MAX], size_t max);
+/* What is mounted from them is frozen; for frozen_thaw(). NULL: nothing (freeze.h). */
+struct frozen *rbd_freeze(const struct driver_class *c, const char *fsid, const struct rbd_image *i);
+
 /* ---- rbd-changed.c ---- */
 
 int rbd_changed(const struct driver_class *c, const struct native *base, const struct native *n, struct changes *list,

@@ -9,6 +9,7 @@
  */
 #include "base/cleanup.h"
 #include "io/native/driver.h"
+#include "io/native/freeze.h"
 #include "io/native/rbd.h"
 #include "io/reader.h"
 #include "io/source.h"
@@ -531,13 +532,12 @@ static void log_stderr(enum log_level lvl, const char *line, void *arg)
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {{"driver", 1, NULL, 'd'},      {"name", 1, NULL, 'n'},
-                                            {"match", 1, NULL, 'm'},       {"target", 1, NULL, 't'},
-                                            {"node", 1, NULL, 'N'},        {"accept", 0, NULL, 'a'},
-                                            {"hook", 1, NULL, 'h'},        {"plugin", 1, NULL, 'p'},
-                                            {"into-name", 1, NULL, 'I'},   {"into-driver", 1, NULL, 'D'},
-                                            {"into-target", 1, NULL, 'T'}, {"cow", 1, NULL, 'c'},
-                                            {"option", 1, NULL, 'o'},      {NULL, 0, NULL, 0}};
+    static const struct option options[] = {
+        {"driver", 1, NULL, 'd'},      {"name", 1, NULL, 'n'},         {"match", 1, NULL, 'm'},
+        {"target", 1, NULL, 't'},      {"node", 1, NULL, 'N'},         {"accept", 0, NULL, 'a'},
+        {"hook", 1, NULL, 'h'},        {"plugin", 1, NULL, 'p'},       {"into-name", 1, NULL, 'I'},
+        {"into-driver", 1, NULL, 'D'}, {"into-target", 1, NULL, 'T'},  {"cow", 1, NULL, 'c'},
+        {"option", 1, NULL, 'o'},      {"freeze-limit", 1, NULL, 'f'}, {NULL, 0, NULL, 0}};
     int o, matches = 0;
     char *value;
     while ((o = getopt_long(argc, argv, "+", options, NULL)) != -1) {
@@ -575,6 +575,9 @@ int main(int argc, char **argv)
             break;
         case 'p':
             own.plugin = optarg;
+            break;
+        case 'f':
+            freeze_limit_test((unsigned)atoi(optarg));
             break;
         case 'I':
             into.name = optarg;

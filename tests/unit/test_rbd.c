@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Driver rbd without Ceph: names, what snapferry-rbd reports, owner tags, labels (RS-12, RS-13, CF-08). */
+/* Driver rbd without Ceph: names, what snapferry-rbd reports, owner tags, labels, what is mapped (RS-12, RS-13, CF-08).
+ */
 #include "tests/unit/test.h"
 
 #include "base/cleanup.h"
+#include "io/blockdev.h"
 #include "io/native/rbd.h"
 
+#include <errno.h>
 #include <sys/stat.h>
 
 #define FSID "11111111-2222-4333-8444-555555555555"
@@ -271,10 +274,65 @@ static void targets(void **state)
     assert_false(rbd_is_staged("snapferry-x") || rbd_is_staged("web1") || rbd_is_staged("snapferry-" ALIAS "x"));
 }
 
+static void attribute(const char *device, const char *name, const char *value)
+{
+    char path[400];
+    snprintf(path, sizeof path, "%s/bus/rbd/devices/%s", blockdev_sysfs_root(), device);
+    assert_true(mkdir(path, 0755) == 0 || errno == EEXIST);
+    snprintf(path, sizeof path, "%s/bus/rbd/devices/%s/%s", blockdev_sysfs_root(), device, name);
+    CLEANUP_FCLOSE FILE *f = fopen(path, "we");
+    assert_non_null(f);
+    assert_true(fprintf(f, "%s\n", value) > 0);
+}
+
+static void device(const char *name, const char *fsid, const char *pool, const char *image, const char *snap)
+{
+    attribute(name, "cluster_fsid", fsid);
+    attribute(name, "pool_id", pool);
+    attribute(name, "image_id", image);
+    attribute(name, "current_snap", snap);
+}
+
+/* Only the image itself, by its ids: not a snapshot, nor an image of another pool or cluster. */
+static void mapped(void **state)
+{
+    (void)state;
+    static char root[] = "/tmp/snapferry-rbd.XXXXXX";
+    struct rbd_report r;
+    char found[4][RBD_DEVICE_MAX], path[200];
+    read_report(&r, "", "");
+    assert_non_null(mkdtemp(root));
+    blockdev_sysfs_test(root);
+    assert_int_equal(rbd_mapped(FSID, &r.image[0], found, 4), 0); /* there is no module rbd */
+    for (const char *const *p = (const char *const[]){"/bus", "/bus/rbd", "/bus/rbd/devices", NULL}; *p; p++) {
+        snprintf(path, sizeof path, "%s%s", root, *p);
+        assert_return_code(mkdir(path, 0755), errno);
+    }
+    assert_int_equal(rbd_mapped(FSID, &r.image[0], found, 4), 0);
+    device("0", FSID, "2", "10ab", "night");
+    device("1", FSID, "3", "10ab", "-");
+    device("2", FSID, "2", "10abc", "-");
+    device("3", "21111111-2222-4333-8444-555555555555", "2", "10ab", "-");
+    device("x", FSID, "2", "10ab", "-");
+    attribute("4", "pool_id", "2");
+    assert_int_equal(rbd_mapped(FSID, &r.image[0], found, 4), 0);
+    device("17", FSID, "2", "10ab", "-");
+    assert_int_equal(rbd_mapped(FSID, &r.image[0], found, 4), 1);
+    assert_string_equal(found[0], "/dev/rbd17");
+    device("5", FSID, "2", "10ab", "-");
+    assert_int_equal(rbd_mapped(FSID, &r.image[0], found, 4), 2);
+    assert_int_equal(rbd_mapped(FSID, &r.image[0], found, 1), 1);
+    blockdev_sysfs_test("/sys");
+    rbd_report_free(&r);
+    snprintf(path, sizeof path, "rm -rf '%s'", root);
+    assert_int_equal(system(path), 0);
+}
+
 int main(void)
 {
     setenv("SNAPFERRY_NO_SYSTEMD", "1", 1);
     const struct CMUnitTest all[] = {cmocka_unit_test(names), cmocka_unit_test(patterns), cmocka_unit_test(reports),
-                                     cmocka_unit_test(tags),  cmocka_unit_test(changed),  cmocka_unit_test(targets)};
+                                     cmocka_unit_test(tags),  cmocka_unit_test(changed),  cmocka_unit_test(targets),
+                                     cmocka_unit_test(mapped)};
     return cmocka_run_group_tests(all, NULL, NULL);
 }

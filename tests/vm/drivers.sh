@@ -4,7 +4,7 @@
 # left. If all tests were to run, each driver that needs the kernel must be among them. The others run without one.
 # usage: tests/vm/drivers.sh REPORT TEST...
 set -euo pipefail
-report=$1 own=$(dirname "$0") wanted=(device lvm lvm-thin reflink zfs) missing=()
+report=$1 own=$(dirname "$0") wanted=(device lvm lvm-thin rbd reflink zfs) missing=()
 shift
 # covered DRIVER: how many cases have passed in the tests given that have a storage class of it, or call it.
 covered() {
@@ -23,7 +23,7 @@ for driver in "${wanted[@]}"; do
     echo "  $driver: $n"
     [ "$n" -gt 0 ] || missing+=("$driver")
 done
-echo "  nbd, qemu, rbd: by make test, on real servers"
+echo "  nbd, qemu, and rbd without the kernel: by make test, on real servers"
 if [ ${#tests[@]} -ge ${#all[@]} ] && [ ${#missing[@]} -gt 0 ]; then
     echo "left out: ${missing[*]}" >&2
     exit 1

@@ -6,7 +6,7 @@
 # that goes into it;
 # VM_REBUILD=1 makes it again with the newest packages. Needs root.
 # VM_VARIANT=zfs: an image of its own with OpenZFS (Debian's contrib), whose module is compiled while the image is made:
-# five minutes more, once.
+# five minutes more, once. VM_VARIANT=ceph: with a monitor, a store and the commands of Ceph.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 suite=bookworm
@@ -21,6 +21,7 @@ in_guest=(
 case ${VM_VARIANT:=} in
 '') ;;
 zfs) in_guest+=(linux-headers-amd64 zfs-dkms zfsutils-linux) ;;
+ceph) in_guest+=(ceph-mon ceph-osd ceph-common librbd1 libnbd0 python3-minimal) ;;
 *) echo "no variant \"$VM_VARIANT\" of the image" >&2; exit 2 ;;
 esac
 # No machine that is emulated has this hardware. It is most of the kernel's package.
@@ -98,6 +99,7 @@ chroot "$root" systemctl -q set-default multi-user.target
 chroot "$root" systemctl -q mask getty@.service serial-getty@.service apt-daily.timer apt-daily-upgrade.timer \
     dpkg-db-backup.timer e2scrub_all.timer e2scrub_reap.service fstrim.timer modprobe@drm.service \
     modprobe@efi_pstore.service
+[ "$VM_VARIANT" != ceph ] || chroot "$root" systemctl -q mask ceph.target ceph-crash.service
 
 # Debian's kernels have virtio as modules.
 version=$(basename "$root"/lib/modules/*)

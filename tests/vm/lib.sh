@@ -12,7 +12,8 @@ export TMPDIR=/srv SNAPFERRY=/usr/bin/snapferry SNAPFERRYD=/usr/sbin/snapferryd 
 # As an administrator does: packages if there are any, else what `make install` has made.
 install_snapferry() {
     if ls /vm/stage/*.deb >/dev/null 2>&1; then
-        DEBIAN_FRONTEND=noninteractive dpkg -i /vm/stage/*.deb
+        DEBIAN_FRONTEND=noninteractive dpkg -i /vm/stage/snapferry_*.deb &&
+            { [ "${VM_VARIANT:-}" != ceph ] || DEBIAN_FRONTEND=noninteractive dpkg -i /vm/stage/snapferry-rbd_*.deb; }
     else
         tar -C /vm/stage/root -c . | tar -C / -x --keep-directory-symlink --no-overwrite-dir && systemd-sysusers &&
             systemd-tmpfiles --create /usr/lib/tmpfiles.d/snapferry.conf &&

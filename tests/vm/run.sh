@@ -59,7 +59,7 @@ esac
 
 # The tests as they are now, whatever is edited while the machine runs.
 mkdir -p "$work/source/tests"
-cp -r "$source"/tests/*.sh "$here" "$work/source/tests/"
+cp -r "$source"/tests/*.sh "$source/tests/tools" "$here" "$work/source/tests/"
 mkdir -p "$work/source/${test%/*}" && cp "$source/$test" "$work/source/$test" # perf/vm.sh lies elsewhere
 control=$work/control
 mkdir "$control"

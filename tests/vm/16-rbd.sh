@@ -1,0 +1,155 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# Images of Ceph that the kernel has mapped: the file systems on them are frozen while a snapshot is taken, by the
+# driver and by the installed service, and thaw after a kill; an incremental backup, restores to and beside what is
+# mapped. The image of the machine is a variant with Ceph. (CF-08, CF-48, E-18, RS-20)
+VM_VARIANT=ceph
+VM_MEMORY=2048
+: "${VM_TIMEOUT:=2400}"
+. "$(dirname "$0")/lib.sh"
+CEPH_ROOT='' RBD_PROGRAM=/usr/libexec/snapferry/snapferry-rbd TOOLS=/vm/stage/tools RBD_WATCH_S=30
+. tests/ceph-lib.sh
+DRIVER=rbd
+mkdir -p "$WORK"
+modprobe rbd && rbd_cluster vms || { echo "Bail out! no Ceph"; exit 1; }
+uuid() { cat /proc/sys/kernel/random/uuid; }
+call() { SNAPFERRY_NO_SYSTEMD=1 rbd_call --option ceph-user=snapferry --match 'vms/*' "$@"; }
+# mapped IMAGE OPTION...: prints its device. The cluster speaks only the second version of the protocol.
+mapped() { rbd device map "$1" -o "$(IFS=,; echo "ms_mode=crc${2:+,${*:2}}")"; }
+write_new() { random_file "$1/file" $((2 * MIB)) "$2"; }
+# Its journal has something that is to be replayed.
+dirty() { dumpe2fs -h "$1" 2>/dev/null | grep -q needs_recovery; }
+can_write() { timeout 5 touch "$1/again"; }
+snap_of() { jq -r .handle <<<"$1"; }
+exported() { rm -f "$2"; rbd export --no-progress "$1" "$2"; }
+
+for i in a b; do
+    rbd create -s 64M vms/$i
+    declare "D$i=$(mapped vms/$i)"
+done
+check "two images are mapped: $Da $Db" test -b "$Da" -a -b "$Db"
+mkfs.ext4 -q "$Da" && mkdir -p /mnt/a /mnt/b && mount "$Da" /mnt/a || { echo "Bail out! no file system"; exit 1; }
+
+# ---- the driver ----
+write_new /mnt/a 1; sync -f /mnt/a; echo x >/mnt/a/late
+rbd snap create --no-progress vms/a@plain && exported vms/a@plain "$WORK/plain"
+check "a snapshot by Ceph has a journal to be replayed, and this test sees it" dirty "$WORK/plain"
+rbd snap rm --no-progress vms/a@plain
+write_new /mnt/a 2; md5sum </mnt/a/file >"$WORK/sum"
+n=$(call snapshot vms/a "$(uuid)")
+exported "$(snap_of "$n")" "$WORK/now"
+check "a snapshot by the driver" test -s "$WORK/now"
+check "what was frozen is clean" eval '! dirty "$WORK/now"'
+mkdir -p /mnt/x && mount -o loop,ro "$WORK/now" /mnt/x
+check "and has all that was written, also what had not been synced" cmp <(md5sum </mnt/x/file) "$WORK/sum"
+umount /mnt/x
+check "it is written to again" can_write /mnt/a
+call remove "$n" >/dev/null
+
+# A snapshot of an image is mapped, another image, nothing is mounted: nothing to freeze.
+rbd snap create --no-progress vms/b@others
+Ds=$(rbd device map --read-only vms/b@others -o ms_mode=crc)
+n=$(call snapshot vms/b "$(uuid)" 2>"$WORK/err")
+check "an image that is mapped, with nothing on it" test -n "$(snap_of "$n")"
+call remove "$n" >/dev/null
+rbd device unmap "$Ds"; rbd snap rm --no-progress vms/b@others
+
+# Why we do not read by the kernel.
+write_new /mnt/a 3; sync -f /mnt/a
+rbd snap create --no-progress vms/a@removed && exported vms/a@removed "$WORK/was"
+Ds=$(rbd device map --read-only vms/a@removed -o ms_mode=crc)
+check "a snapshot that is mapped" cmp "$Ds" "$WORK/was"
+rbd snap rm --no-progress vms/a@removed
+write_new /mnt/a 4; sync -f /mnt/a
+check "is read by the kernel without an error when it is no longer there" \
+    dd if="$Ds" of="$WORK/is" bs=1M iflag=direct status=none
+check "but as something else" eval '! cmp -s "$WORK/is" "$WORK/was"'
+rbd device unmap "$Ds"
+
+# ---- kills ----
+# One that is killed with the lock of the image holds up its writers until Ceph has dropped it.
+for point in frozen rbd-tagged rbd-snapped; do
+    write_new /mnt/a 3
+    SNAPFERRY_CRASH_AT=$point call snapshot vms/a "$(uuid)" >/dev/null 2>&1 && fail "$point: it was not reached"
+    check "killed at $point: it thaws" until_true 90 can_write /mnt/a
+done
+call list | while read -r n; do call remove "$n" >/dev/null; done
+same "nothing is left" "$(rbd snap ls vms/a | grep -c snapferry)" 0
+
+# ---- Ceph does not answer while a file system freezes ----
+# What has reported the image stops the store, so that the freeze waits for it, and for what a program writes.
+osd() { pgrep -x ceph-osd; }
+cat >"$WORK/stops" <<END
+#!/bin/sh
+$SNAPFERRY_RBD "\$@"
+rc=\$?
+case "\$*" in *' report '*) kill -STOP $(osd) ;; esac
+exit \$rc
+END
+chmod 755 "$WORK/stops"
+head -c 4096 /dev/zero >/mnt/a/direct; sync -f /mnt/a
+writer() {
+    while [ ! -e "$WORK/enough" ]; do
+        dd if=/dev/zero of=/mnt/a/direct bs=4k count=1 oflag=direct conv=notrunc status=none
+    done
+}
+SNAPFERRY_RBD=$WORK/stops call --freeze-limit 2 snapshot vms/a "$(uuid)" >/dev/null 2>&1 &
+caller=$!
+until_true 60 grep -q '^State:.T' "/proc/$(osd)/status"
+writer &
+hung=$!
+sleep 6 # longer than it may be frozen
+pkill -KILL -x driver_call
+kill -CONT "$(osd)"
+wait $caller
+check "Ceph did not answer while it froze, and the call was killed: it is written to again" \
+    until_true 60 can_write /mnt/a
+touch "$WORK/enough"; wait $hung
+call list | while read -r n; do call remove "$n" >/dev/null; done
+same "nothing is left of what was killed" "$(rbd snap ls vms/a | grep -c snapferry)" 0
+
+# ---- a client that gives its lock to nobody ----
+rbd device unmap "$Db"
+Db=$(mapped vms/b exclusive)
+mkfs.ext4 -q "$Db" && mount "$Db" /mnt/b && write_new /mnt/b 4
+check "of an image that is mapped so Ceph itself can take no snapshot" \
+    eval '! rbd snap create --no-progress vms/b@others'
+expect "nor can we, and say why" 19 'a client has its lock and gives it to nobody' -- call snapshot vms/b "$(uuid)"
+check "it is written to again" can_write /mnt/b
+umount /mnt/b; rbd device unmap "$Db"
+
+# ---- the installed service ----
+setup 'changed-blocks = auto'
+rbd_class 'vms/*'
+check "a class of images" systemctl reload snapferryd
+# backed_up: sets A. stored FILE: what the repository has of it then.
+backed_up() {
+    A=$(submit vms/a)
+    same "$1: Completed" "$(wait_state "$A" Completed 300)" Completed
+    stored() { sf "$REPO" restore "$(doc "$A" | jq -r '.operations[0].result.snapshotID')" "$1" --force --quiet; }
+    stored "$WORK/restored"
+    check "$1: what was frozen is clean" eval '! dirty "$WORK/restored"'
+    mount -o loop,ro "$WORK/restored" /mnt/x
+    check "$1: and has all that was written" cmp <(md5sum </mnt/x/file) <(md5sum </mnt/a/file)
+    umount /mnt/x
+    check "$1: it is written to again" can_write /mnt/a
+}
+write_new /mnt/a 5
+backed_up "a mounted image"
+write_new /mnt/a 6
+backed_up "again"
+same "again: what has changed was listed" "$(doc "$A" | jq -r '.operations[0].result.cbtSource')" rbd
+sum=$(md5sum </mnt/a/file)
+R=$(askj restore "$A/vms/a" vms/a --overwrite 2>/dev/null | jq -r .restore)
+wait_state "$R" Failed 120 >/dev/null
+check "what is mapped is not overwritten: $(error_of "$(op_id "$R")")" \
+    grep -q 'client' <<<"$(error_of "$(op_id "$R")")"
+same "and is as it was" "$(md5sum </mnt/a/file)" "$sum"
+rbd create -s 64M vms/c
+Dc=$(mapped vms/c)
+check "a restore to the device of another image" ask restore "$A/vms/a" "$Dc" --from repository --overwrite --wait
+mkdir -p /mnt/c && mount "$Dc" /mnt/c
+check "is mounted, with all that was written" cmp /mnt/c/file /mnt/a/file
+umount /mnt/c
+daemon_stop
+finish
