@@ -397,6 +397,8 @@ struct cfg_times {
 int cfg_parse_times(struct cfg_times *ret, const char *text, const char **why);
 /* Is this local time in one of them? Of none, always. */
 bool cfg_times_hold(const struct cfg_times *t, const struct tm *local);
+/* The same of a time, by the clock of this node's time zone. */
+bool cfg_times_hold_at(const struct cfg_times *t, time_t when);
 
 /* "127.0.0.1:9747", "[::1]:9747", "unix:/run/snapferry/metrics.sock": an address to listen on, without asking any name
  * service. 0, or -EINVAL with `why` (a part of a sentence: "the port ..."). */

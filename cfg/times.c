@@ -117,3 +117,9 @@ bool cfg_times_hold(const struct cfg_times *t, const struct tm *local)
             return true;
     return t->n == 0;
 }
+
+bool cfg_times_hold_at(const struct cfg_times *t, time_t when)
+{
+    struct tm local;
+    return !localtime_r(&when, &local) || cfg_times_hold(t, &local);
+}

@@ -489,12 +489,10 @@ static void limit_reads(struct driver_class *c, struct throttle *t, const json_t
     json_int_t rate, seconds;
     const char *times, *why;
     struct cfg_times week;
-    struct tm local;
-    const time_t now = (time_t)(now_ns() / NS_PER_S);
     if (!doc || json_unpack((json_t *)doc, "{s:I,s:s,s:I}", "rate", &rate, "times", &times, "seconds", &seconds) < 0)
         return;
-    if (times[0] && cfg_parse_times(&week, times, &why) == 0 && localtime_r(&now, &local) &&
-        !cfg_times_hold(&week, &local))
+    if (times[0] && cfg_parse_times(&week, times, &why) == 0 &&
+        !cfg_times_hold_at(&week, (time_t)(now_ns() / NS_PER_S)))
         return;
     t->rate = (uint64_t)rate;
     c->list_reads = t;

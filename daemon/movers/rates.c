@@ -4,8 +4,6 @@
 
 #include "base/time.h"
 
-#include <time.h>
-
 void rates_set(struct mover *v, const struct mover_limits *l)
 {
     const char *why;
@@ -18,9 +16,7 @@ void rates_set(struct mover *v, const struct mover_limits *l)
 
 static bool hold_now(const struct mover *v)
 {
-    const time_t now = (time_t)(now_ns() / NS_PER_S);
-    struct tm local;
-    return v->rates.times.n == 0 || !localtime_r(&now, &local) || cfg_times_hold(&v->rates.times, &local);
+    return cfg_times_hold_at(&v->rates.times, (time_t)(now_ns() / NS_PER_S));
 }
 
 int rates_begin(struct mover *v, json_t *job, struct err *e)

@@ -23,6 +23,7 @@ same "what uses Ceph is in one, and nothing else" "$(dpkg-deb -c "$rbd" | awk '$
     grep -v /usr/share/doc/ | xargs)$(find "$WORK/x" -name '*rbd*')" \
     "./usr/libexec/snapferry/snapferry-rbd ./usr/share/man/man8/snapferry-rbd.8.gz"
 check "which needs librbd1" grep -q librbd1 <<<"$(dpkg-deb -f "$rbd" Depends)"
+check "and libnbd0, by which movers read from it" grep -q libnbd0 <<<"$(dpkg-deb -f "$rbd" Depends)"
 dpkg-deb -x "$rbd" "$WORK/x"
 for f in usr/bin/snapferry usr/sbin/snapferryd usr/libexec/snapferry/snapferry-{mover,rbd}; do
     same "$f tells its version" "$("$WORK/x/$f" --version | grep -o '[0-9.]*$')" "$version"

@@ -451,6 +451,17 @@ static void times_of_the_week(void **state)
         if (cfg_times_hold(&t, &local) != cases[i].hold)
             fail_msg("\"%s\" at %s", cases[i].text, cases[i].at);
     }
+    static const char *const zones[] = {"UTC", "UTC-5"};
+    struct cfg_times t;
+    const char *why = "";
+    assert_int_equal(cfg_parse_times(&t, "Mon 13:00-14:00", &why), 0);
+    for (int i = 0; i < 2; i++) {
+        setenv("TZ", zones[i], 1);
+        tzset();
+        assert_int_equal(cfg_times_hold_at(&t, 1796027586), i); /* 30 November 2026, 08:33 UTC */
+    }
+    unsetenv("TZ");
+    tzset();
 }
 
 static void link_to(const char *target, const char *name)

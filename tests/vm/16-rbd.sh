@@ -99,10 +99,11 @@ until_true 60 grep -q '^State:.T' "/proc/$(osd)/status"
 writer &
 hung=$!
 sleep 6 # longer than it may be frozen
+check "Ceph does not answer: it freezes, and waits" grep -q '^State:.D' "/proc/$(pgrep -ox driver_call)/status"
 pkill -KILL -x driver_call
 kill -CONT "$(osd)"
 wait $caller
-check "Ceph did not answer while it froze, and the call was killed: it is written to again" \
+check "the call was killed, and Ceph answers: it is written to again" \
     until_true 60 can_write /mnt/a
 touch "$WORK/enough"; wait $hung
 call list | while read -r n; do call remove "$n" >/dev/null; done
