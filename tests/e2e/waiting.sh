@@ -98,6 +98,7 @@ ask backup "$WORK/xfs/a.img" --wait >"$WORK/waited" 2>&1 &
 WAITING=$!
 check "one that has just gone away: it waits as well, and tells so" until_true 15 \
     grep -qE '/a.img waits: .*(cannot be reached|no repository at)' "$WORK/waited"
+[ $failures -eq 0 ] || sed 's/^/# waited: /' "$WORK/waited"
 mv "$REPO.away" "$REPO"
 wait $WAITING
 same "it completes when that is back" $? 0

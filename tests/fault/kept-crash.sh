@@ -48,7 +48,7 @@ fail_once() {
     hook 1
     daemon_start
     A=$(submit "$V")
-    until_true 20 kept_whole || fail "a failed backup is kept"
+    until_true 20 kept_whole || fail "a failed backup is kept" "$(doc "$A" | jq -c .operations)" "$(tail -n 40 "$LOG")"
     N=$(native | jq -r .alias)
     daemon_stop
 }

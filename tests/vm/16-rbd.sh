@@ -77,13 +77,16 @@ call list | while read -r n; do call remove "$n" >/dev/null; done
 same "nothing is left" "$(rbd snap ls vms/a | grep -c snapferry)" 0
 
 # ---- Ceph does not answer while a file system freezes ----
-# What has reported the image stops the store, so that the freeze waits for it, and for what a program writes.
+# The second report of the image, with which a snapshot begins, is the last that the store answers: the freeze waits for
+# it, and for what a program writes.
 osd() { pgrep -x ceph-osd; }
 cat >"$WORK/stops" <<END
 #!/bin/sh
 $SNAPFERRY_RBD "\$@"
 rc=\$?
-case "\$*" in *' report '*) kill -STOP $(osd) ;; esac
+case "\$*" in
+*' report '*) [ ! -e $WORK/looked-up ] || kill -STOP $(osd); touch $WORK/looked-up ;;
+esac
 exit \$rc
 END
 chmod 755 "$WORK/stops"
