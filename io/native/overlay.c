@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * overlay.c - writable overlays over a device, created by a program of the administrator (docs/drivers.md)
+ * overlay.c - writable overlays over a device, created by a program of the administrator (docs/devices.md)
  *
  * The hook does what depends on the machine (dm-snapshot, a loop device over an overlay file); here it is called and
  * its result verified: it must be a block device of the origin's size that is not the origin.

@@ -5,7 +5,7 @@
 
 #include "io/native/driver.h"
 
-/* The overlay hook (docs/drivers.md): creates, removes and lists writable overlays over a read-only device. */
+/* The overlay hook (docs/devices.md): creates, removes and lists writable overlays over a read-only device. */
 int overlay_create(const struct driver_class *c, const struct native *n, const struct driver_class *into,
                    bool read_only, const char *alias, struct exposure *ret, struct err *e);
 int overlay_remove(const struct driver_class *into, const struct exposure *x, struct err *e);

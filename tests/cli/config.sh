@@ -55,6 +55,11 @@ cp examples/snapferry.ini "$WORK/rbd/" && cp examples/rbd.ini "$WORK/rbd/conf.d/
 "$SNAPFERRY" check-config --config-dir "$WORK/rbd" >"$WORK/out" 2>&1
 same "the example of Ceph has no errors" "$(grep ' error: ' "$WORK/out")" ""
 check "and was read" grep -qE 'match +vms/\*' "$WORK/out"
+mkdir -p "$WORK/device/conf.d"
+cp examples/snapferry.ini "$WORK/device/" && cp examples/device.ini "$WORK/device/conf.d/"
+"$SNAPFERRY" check-config --config-dir "$WORK/device" >"$WORK/out" 2>&1
+same "the example of raw devices has no errors" "$(grep ' error: ' "$WORK/out")" ""
+check "and was read" grep -qE 'match +/dev/disk/by-id' "$WORK/out"
 COLUMNS=80 conf >"$WORK/out" 2>&1
 check "no escape sequences but on a terminal" sh -c "! grep -q \$'\033' $WORK/out"
 same "80 columns are enough" "$(awk 'length > 80 && !/\// { n++ } END { print n + 0 }' "$WORK/out")" 0
