@@ -307,4 +307,23 @@ static inline struct backup_result check_image(struct repo *r, const struct imag
     return ret;
 }
 
+/* ---- cancels ---- */
+
+/* A thread runs cancel_at() until `end` is set. */
+struct canceler {
+    struct mover_progress progress;
+    struct mover_cancel cancel;
+    uint64_t at;
+    _Atomic bool end;
+};
+
+static inline void *cancel_at(void *arg)
+{
+    struct canceler *c = arg;
+    while (!atomic_load(&c->end) && atomic_load(&c->progress.done) < c->at)
+        nanosleep(&(struct timespec){0, 200000}, NULL);
+    atomic_store(&c->cancel.requested, true);
+    return NULL;
+}
+
 #endif

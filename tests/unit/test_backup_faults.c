@@ -4,22 +4,6 @@
 
 /* ---- cancel, checkpoints ---- */
 
-struct canceler {
-    struct mover_progress progress;
-    struct mover_cancel cancel;
-    uint64_t at;
-    _Atomic bool end;
-};
-
-static void *cancel_at(void *arg)
-{
-    struct canceler *c = arg;
-    while (!atomic_load(&c->end) && atomic_load(&c->progress.done) < c->at)
-        nanosleep(&(struct timespec){0, 200000}, NULL);
-    atomic_store(&c->cancel.requested, true);
-    return NULL;
-}
-
 static unsigned count_incomplete;
 static int count_snapshot(struct snapshot *s, void *arg)
 {

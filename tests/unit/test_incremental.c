@@ -461,6 +461,104 @@ static void reasons_to_read_all(void **state)
     expect_full(r, &m, &nil, z.manifest_id, "is empty");
 }
 
+/* A backup of `m` by a list that belongs to the native snapshot `of`, or to one that is not known (NULL). */
+static struct backup_result by_state(struct repo *r, const struct image *m, const struct backup_opts *o,
+                                     const char *parent, const char *of, const struct changes *c)
+{
+    const struct backup_incremental inc = {.parent = parent, .state = of, .changes = c};
+    struct backup_opts with = *o;
+    with.incremental = &inc;
+    return check_image(r, m, &with, false);
+}
+
+/* The list is right, but it begins with another native snapshot than the one that the parent was made of: what has
+ * changed between these two is not in it. check_image() reads the result. (CF-09) */
+static void a_parent_of_another_native_snapshot(void **state)
+{
+    (void)state;
+    struct repo *CLEANUP(repo_freep) r = new_repo("state", NULL);
+    struct image CLEANUP(free_image) m = {malloc(4 * MIB), 4 * MIB};
+    assert_non_null(m.p);
+    fill_random(m.p, m.len, 23);
+    char longer[300];
+    memset(longer, 'c', sizeof longer - 1);
+    longer[sizeof longer - 1] = '\0';
+    const struct {
+        const char *made_of, *list_of;
+        bool usable;
+    } cases[] = {
+        {"reflink.1.2.3", "reflink.1.2.3", true},
+        {"reflink.1.2.3", NULL, true},
+        {"reflink.1.2.3", "reflink.1.2.4", false},
+        {"reflink.1.2.3", "reflink.1.2.30", false},
+        {"reflink.1.2.3", "reflink.1.2.", false},
+        {NULL, "reflink.1.2.3", false},
+        {"", "reflink.1.2.3", false},
+        {longer, longer, false}, /* too long to be compared */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct backup_opts o = opts_for("state");
+        o.facts = cases[i].made_of ? json_pack("{ss}", "changeId", cases[i].made_of) : NULL;
+        struct backup_result a = check_image(r, &m, &o, false);
+        if (!cases[i].usable)
+            m.p[3 * MIB] ^= 1; /* before the native snapshot that the list refers to was taken */
+        m.p[MIB] ^= 1;
+        struct changes *CLEANUP(changes_freep) c = no_changes();
+        add(c, MIB, 1);
+        changes_finish(c);
+        struct backup_result b = by_state(r, &m, &o, a.manifest_id, cases[i].list_of, c);
+        json_decref(o.facts);
+        assert_int_equal(b.incremental, cases[i].usable);
+        assert_int_equal(b.cloned_bytes > 0, cases[i].usable);
+        assert_false(b.distrusted); /* nothing is wrong with the tracker */
+        if (cases[i].usable)
+            assert_string_equal(b.fallback, "");
+        else if (!strstr(b.fallback, a.manifest_id) ||
+                 !strstr(b.fallback, "was not made of the native snapshot that the changes refer to"))
+            fail_msg("%zu: \"%s\"", i, b.fallback);
+    }
+}
+
+/* Nor is the checkpoint of a canceled backup a parent, whatever its native snapshot. */
+static void an_incomplete_parent(void **state)
+{
+    (void)state;
+    struct repo *CLEANUP(repo_freep) r = new_repo("incomplete", NULL);
+    struct image CLEANUP(free_image) m = {malloc(32 * MIB), 32 * MIB};
+    assert_non_null(m.p);
+    fill_random(m.p, m.len, 24);
+    write_image(path_of("image"), &m, false);
+    json_t *facts = json_pack("{ss}", "changeId", "reflink.1.2.3");
+    struct backup_opts o = opts_for("incomplete");
+    o.facts = facts;
+    o.no_uring = true;
+    o.depth = 1;
+    struct canceler c = {.at = m.len / 4};
+    struct backup_opts until = o;
+    until.progress = &c.progress;
+    until.cancel = &c.cancel;
+    pthread_t t;
+    read_delay_us = 15000;
+    assert_int_equal(pthread_create(&t, NULL, cancel_at, &c), 0);
+    struct err e = ERR_INIT;
+    struct backup_result a;
+    assert_int_equal(try_backup(r, path_of("image"), &until, &a, &e), -ECANCELED);
+    atomic_store(&c.end, true);
+    pthread_join(t, NULL);
+    read_delay_us = 0;
+    assert_true(a.incomplete);
+    struct changes *CLEANUP(changes_freep) list = no_changes();
+    m.p[MIB] ^= 1;
+    add(list, MIB, 1);
+    changes_finish(list);
+    struct backup_result b = by_state(r, &m, &o, a.manifest_id, "reflink.1.2.3", list);
+    json_decref(facts);
+    assert_false(b.incremental);
+    assert_int_equal(b.cloned_bytes, 0);
+    if (!strstr(b.fallback, a.manifest_id) || !strstr(b.fallback, "is incomplete"))
+        fail_msg("\"%s\"", b.fallback);
+}
+
 /* What the parent could not read is zeros there, and is read again although nothing says that it has changed. */
 static void unreadable_ranges_of_the_parent(void **state)
 {
@@ -840,6 +938,8 @@ int main(void)
         cmocka_unit_test(a_lie_is_found),
         cmocka_unit_test(lies_are_found_by_share),
         cmocka_unit_test(reasons_to_read_all),
+        cmocka_unit_test(a_parent_of_another_native_snapshot),
+        cmocka_unit_test(an_incomplete_parent),
         cmocka_unit_test(unreadable_ranges_of_the_parent),
     };
     return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
