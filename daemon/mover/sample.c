@@ -143,10 +143,11 @@ static int zeros_compare(const struct sample_zeros_setup *s, uint64_t pos, size_
     int rc = source_read(s->source, start, len, buf, &data, e);
     if (rc < 0)
         return rc;
-    ret->chunks++;
-    ret->bytes += len;
-    if (zeros_only(data, len))
+    if (zeros_only(data, len)) {
+        ret->chunks++;
+        ret->bytes += len;
         return 0;
+    }
     ret->differs = true;
     ret->start = start;
     ret->len = len;
