@@ -415,6 +415,44 @@ static void over_the_high_water_mark(void **state)
     assert_false(verdict.over_high_water);
 }
 
+/* RS-30: first what is only kept for the next incremental backup: without it all is read once, and what is retained was
+ * asked for. */
+static void over_the_mark_a_parent_goes_first(void **state)
+{
+    (void)state;
+    struct native_facts f[] = {moved(1), moved(2), moved(3), moved(4)};
+    struct native_rules r = rules(3);
+    f[0].cbt_parent = f[0].bookmark = true;
+    r.pool_used_ratio = 0.849;
+    assert_string_equal(plan(&r, f, 4), "++++");
+    assert_int_equal(f[0].reasons, NATIVE_CBT_PARENT);
+    r.pool_used_ratio = 0.9;
+    assert_string_equal(plan(&r, f, 4), "-+++");
+    assert_true(f[0].for_pool && f[0].leaves_bookmark);
+    assert_string_equal(f[0].why,
+                        "due for pruning: its backup B1 is complete in repository main, and the pool is 90 % full "
+                        "(pool-high-water is 85 %)");
+    assert_true(verdict.may_create);
+    f[0].missing = true; /* its bookmark takes no room */
+    assert_string_equal(plan(&r, f, 4), "+-++");
+    /* One that is held is not pruned, nor one that is in use; the next one is. */
+    f[0].missing = false;
+    f[0].hold = true;
+    assert_string_equal(plan(&r, f, 4), "+-++");
+    f[0].hold = false;
+    f[0].in_use = true;
+    assert_string_equal(plan(&r, f, 4), "+-++");
+    /* One that is retained as well goes last. */
+    struct native_facts g[] = {moved(2), moved(3), moved(4)};
+    g[2].cbt_parent = true;
+    assert_string_equal(plan(&r, g, 3), "-++");
+    assert_string_equal(plan(&r, g + 1, 2), "-+");
+    assert_string_equal(plan(&r, g + 2, 1), "-");
+    g[0].cbt_parent = true;
+    g[2].cbt_parent = false;
+    assert_string_equal(plan(&r, g, 3), "+-+");
+}
+
 static void snapshot_only_is_refused_over_the_mark(void **state)
 {
     (void)state;
@@ -808,6 +846,7 @@ int main(void)
         cmocka_unit_test(failed_ones),
         cmocka_unit_test(snapshot_only_has_its_own_limits),
         cmocka_unit_test(over_the_high_water_mark),
+        cmocka_unit_test(over_the_mark_a_parent_goes_first),
         cmocka_unit_test(snapshot_only_is_refused_over_the_mark),
         cmocka_unit_test(the_maximum_counts_all),
         cmocka_unit_test(nothing_at_all),
