@@ -60,7 +60,10 @@ src_of = $(wildcard $(1)/*.c)
 obj_of = $(patsubst %.c,$(BUILD)/%.o,$(call src_of,$(1)))
 CLI_OBJ := $(call obj_of,daemon/cli)
 UNIT := $(patsubst tests/unit/%.c,$(BUILD)/tests/unit/%,$(wildcard tests/unit/test_*.c))
-TOOLS := $(patsubst tests/tools/%.c,$(BUILD)/tests/tools/%,$(wildcard tests/tools/*.c))
+# To be preloaded by what is tested.
+PRELOADED := $(BUILD)/tests/tools/fiemap_lies.so
+TOOLS := $(PRELOADED) $(filter-out $(PRELOADED:.so=), \
+         $(patsubst tests/tools/%.c,$(BUILD)/tests/tools/%,$(wildcard tests/tools/*.c)))
 PERF := $(patsubst perf/%.c,$(BUILD)/perf/%,$(wildcard perf/*.c))
 
 .PHONY: all
@@ -169,6 +172,10 @@ OPENERS := $(addprefix $(BUILD)/tests/tools/,age_repository delete_content find_
              make_index make_large manifests policy_keep)
 $(OPENERS): $(BUILD)/tests/snapferry/keys.o
 $(OPENERS): KEYS := $(BUILD)/tests/snapferry/keys.o -Wl,--wrap=format_derive_key
+$(PRELOADED): $(BUILD)/tests/tools/%.so: tests/tools/%.c $(FLAGS)
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) -std=c17 -D_GNU_SOURCE -g $(OPT) $(WARN) -fPIC -shared -MMD -MP -MF $@.d -o $@ $< -ldl
 $(BUILD)/tests/tools/%: $(BUILD)/tests/tools/%.o $(LIBS) $(FLAGS)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(KEYS) $(LIBS) $(PKG_LIBS) -lm
