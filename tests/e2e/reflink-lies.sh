@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
 # Driver reflink on a file system that tells wrongly where data lie (tests/tools/fiemap_lies.c): a change that looks as
-# the parent's data is found by verify-sample. (CF-08, CF-12)
+# the parent's data is found by verify-sample; a parent whose blocks are moved while it is compared means a full read.
+# (CF-08, CF-10, CF-12)
 . "$(dirname "$0")/../daemon-lib.sh"
 . "$(dirname "$0")/../lies-lib.sh"
 need_root "lists of changes by a file system that lies"
@@ -55,5 +56,22 @@ same "from then on it is used again" "$(op "$again" '[.fullReason, .result.cbtSo
 check "and this backup is right" restored "$again" "$img"
 check "nothing is left to complain about" eval '! ask status | grep -q "list of changes of"'
 
+# Moved while it is compared: its old place may be that of other data by now, which then look as the parent's.
+rm "$FIEMAP_LIES.told"
+changed 6
+lie moved
+moved=$(backup "$img")
+truth
+same "the parent was moved after it was looked at" "$(told)" "1 moved 1 same"
+same "blocks that are moved meanwhile: all is read" "$(op "$moved" '[.state, .fullReason]')" \
+    '["Completed","uncertain"]'
+check "with the reason" grep -q 'blocks of .* were moved while it was compared' <<<"$(doc "$moved")"
+check "nothing was taken over" test "$(op "$moved" .result.readBytes)" -ge $((16 * MIB))
+check "and its backup is right" restored "$moved" "$img"
+same "which distrusts nothing" "$(mismatches)" 1
+changed 7
+after=$(backup "$img")
+same "the next one is incremental" "$(op "$after" '[.fullReason, .result.cbtSource]')" '[null,"reflink"]'
+check "and right, too" restored "$after" "$img"
 stops "the daemon stops"
 finish
