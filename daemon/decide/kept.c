@@ -42,12 +42,13 @@ struct other {
 static int find_other(const struct native_row *n, void *arg)
 {
     struct other *x = arg;
-    if (n->kept.there && strcmp(n->id, x->than) != 0)
+    if (n->kept.there && !n->kept.released && strcmp(n->id, x->than) != 0)
         snprintf(x->alias, sizeof x->alias, "%s", n->id);
     return 0;
 }
 
-/* One that is kept of the same volume; "": none. */
+/* One that is kept of the same volume; "": none. What was released is not any more, though it may not be removed yet.
+ */
 static struct other other_kept(struct decide *d, const struct native_row *n)
 {
     const struct native_row_filter of_volume = {.volume_id = n->volume_id};

@@ -28,6 +28,9 @@ kept_whole() {
         [ -z "$(sql 'SELECT 1 FROM intents')" ]
 }
 
+# none_left SECONDS: the record follows the storage, and the next round is not to find it.
+none_left() { check "all of it" until_true "$1" eval '[ -z "$(natives_of)" ]'; }
+
 for point in engine-exposure-recorded engine-outcome engine-kept engine-cleaned; do
     starts_dying $point
     submit "$V" >/dev/null
@@ -40,6 +43,7 @@ for point in engine-exposure-recorded engine-outcome engine-kept engine-cleaned;
     N=$(native | jq -r .alias)
     ask unhold "$N" --quiet || fail "released"
     clean "removed then" 10 "$WORK/xfs"
+    none_left 15
     daemon_stop
 done
 
@@ -59,7 +63,7 @@ for point in engine-kept-released engine-unexposed engine-kept-removed engine-na
     check "released, dies at $point" until_true 10 eval 'dead || child_died'
     again
     clean "it is removed" 15 "$WORK/xfs"
-    check "all of it" until_true 10 eval '[ -z "$(natives_of)" ]'
+    none_left 10
     daemon_stop
 done
 for point in engine-delete-submitted engine-unexposed engine-native-removed engine-delete-natives; do
@@ -87,6 +91,7 @@ for point in engine-retry-submitted engine-exposed engine-outcome; do
     check "which is still kept" until_true 20 kept_whole
     ask unhold "$N" --quiet || fail "released"
     clean "nothing is left behind" 15 "$WORK/xfs"
+    none_left 30 # its data were moved: it is pruned when they were seen in the repository
     daemon_stop
 done
 finish
