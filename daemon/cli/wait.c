@@ -262,6 +262,12 @@ static bool is_deletion(const json_t *s)
     return !strcmp(jstr(s, "kind"), "delete");
 }
 
+/* It has a place in the queue: also one that is prepared, which is Exposing until it has a slot and its repository. */
+static bool is_waiting(const json_t *op)
+{
+    return !strcmp(jstr(op, "state"), "Queued") || jint(op, "position") > 0 || is_deletion(op);
+}
+
 /* What the first one waits for while nothing runs, and when that ends: "main is away; gives up in 59 min". */
 static bool waiting_text(const json_t *s, char *why, size_t cap, char *until, size_t until_cap)
 {
@@ -272,11 +278,11 @@ static bool waiting_text(const json_t *s, char *why, size_t cap, char *until, si
         op = *jstr(s, "volume") || !whole ? s : NULL;
     *why = *until = '\0';
     for (i = 0; op; op = json_array_get(ops, ++i)) {
-        const char *state = jstr(op, "state");
-        if ((!strcmp(state, "Queued") || (is_deletion(op) && !state_terminal(state))) && !first)
-            first = op;
-        else if (!state_terminal(state) && strcmp(state, "Queued") != 0)
+        const bool ended = state_terminal(jstr(op, "state"));
+        if (!ended && !is_waiting(op))
             return false;
+        if (!ended && !first)
+            first = op;
         if (!json_array_size(ops))
             break;
     }

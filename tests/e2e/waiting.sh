@@ -33,7 +33,8 @@ same "and its reason" "$(askj operations --state Queued --backup "$B" |
     jq -c '[.operations[] | .why | test("cannot be reached")]')" '[true,true]'
 same "each problem of status says what to do" "$(askj status |
     jq -c '[.problems[] | select((.hint // "") == "")]')" '[]'
-same "status has the same places" "$(askj status | jq -c '[.queue[].position | values] | sort')" '[1,2]'
+same "status has the same places" "$(askj status | jq -c --arg b "$B" \
+    '[.queue[] | select(.backup == $b) | .position] | sort')" '[1,2]'
 mv "$REPO.away" "$REPO"
 wait $WAITING
 same "it is back: the backup completes" $? 0
@@ -56,11 +57,13 @@ for who in "${!WAITER[@]}"; do
     check "$who says at once what it waits for, and when it gives up" until_true 15 \
         grep -qE 'waits: repository "main": .*; gives up in [0-9]+ s' "$WORK/waited-$who"
 done
-queued() { askj operations --state Queued | jq -c '[.operations[].position] | sort'; }
-check "each has its place" until_true 10 eval '[ "$(queued)" = "[1,2,3,4]" ]'
-same "and its reason" "$(askj operations --state Queued |
-    jq '[.operations[] | .why | test("cannot be reached")] | all')" true
-same "also as text" "$(ask operations --state Queued | grep -c 'position [1-4]$')" 4
+SUBMITTED=$(sed -nE 's/^([a-z0-9T-]+) waits: .*/\1/p' "$WORK"/waited-* | sort -u | jq -R . | jq -sc .)
+sent() { askj operations --state Queued | jq -c --argjson ids "$SUBMITTED" \
+    '[.operations[] | select(.id as $id | $ids | index($id))]'; } # the daemon may have more to do by itself
+queued() { sent | jq -c '[.[].position | select(. > 0)] | unique | length'; }
+check "each has its place" until_true 10 eval '[ "$(queued)" = 4 ]'
+same "and its reason" "$(sent | jq '[.[].why | test("cannot be reached")] | all')" true
+check "also as text" eval '[ "$(ask operations --state Queued | grep -c "position [1-9]$")" -ge 4 ]'
 C=$(submit "$WORK/xfs/a.img")
 check "a backup is not behind them" until_true 10 eval '[ "$(ops "$C" | jq .position)" = 1 ]'
 check "it is canceled" ask cancel "$C" --wait --quiet
@@ -71,7 +74,7 @@ for who in "${!WAITER[@]}"; do
     check "says that it continues, and how it is canceled" eval 'grep -qE "interrupted; .* continues" \
         "$WORK/waited-$who" && grep -qE "snapferry cancel [a-z0-9T-]+ cancels it" "$WORK/waited-$who"'
 done
-same "so they do" "$(queued)" "[1,2,3,4]"
+same "so they do" "$(queued)" 4
 X=$(askj backups | jq -r '[.backups[] | select(.state == "Completed")][-1].id')
 waiter delete delete "$X" --even-kept --force --wait --yes
 check "a deletion says at once why it does not end" until_true 15 \
@@ -87,8 +90,11 @@ same "that is canceled ends with it" $? 24
 check "and says so" grep -q 'was canceled' "$WORK/waited-again"
 mv "$REPO.away" "$REPO"
 check "it is back" ask reload --quiet
-check "all of them run" until_true 60 eval '[ "$(askj operations | jq "[.operations[] |
-    select(.state == \"Completed\" and (.kind != \"backup\"))] | length")" -ge 4 ]'
+ran() { # those that were submitted, whatever else the daemon does by itself; maintenance may find that it is not due
+    local id
+    for id in $(jq -r '.[]' <<<"$SUBMITTED"); do [[ $(state "$id") =~ ^(Completed|Skipped)$ ]] || return; done
+}
+check "all of them run" until_true 60 ran
 
 # Its mover is the first that sees it gone, and no retry is allowed (AO-31).
 config_class img "$WORK/xfs" 'repo-outage-max = 2h' 'retries = 0'
@@ -105,6 +111,34 @@ same "it completes when that is back" $? 0
 check "who had a repository before is not told to make another" \
     eval '! askj operations --all | jq -c ".operations[].error.hint" | grep -q "repo create"'
 config_class img "$WORK/xfs" 'repo-outage-max = 2h'
+
+# ---- prepared when its repository goes away ----
+cat >"$WORK/prepare" <<PREPARE
+#!/bin/sh
+touch $WORK/prepared
+until [ -e $WORK/go-on ]; do sleep 0.1; done
+PREPARE
+chmod 755 "$WORK/prepare"
+config_class img "$WORK/xfs" 'repo-outage-max = 2h' 'backup-read-only = no' "hook-prepare = $WORK/prepare" \
+    'hook-timeout = 10min'
+check "with a prepare hook" ask reload --wait --quiet
+ask backup "$WORK/xfs/a.img" --wait >"$WORK/waited" 2>&1 &
+WAITING=$!
+check "a hook works on the intermediate" until_true 30 test -e "$WORK/prepared"
+mv "$REPO" "$REPO.away"
+check "meanwhile the repository goes away" until_true 20 eval \
+    'askj status | jq -e ".repositories[0].up == false"'
+touch "$WORK/go-on"
+check "one that is prepared says what it waits for, and when it gives up" until_true 15 \
+    grep -qE '/a.img waits: repository "main": .* cannot be reached.*; gives up in [0-9]+ (h|min)' "$WORK/waited"
+same "it stays prepared, and has a place" "$(askj operations | jq -c '.operations[] |
+    select(.kind == "backup" and .ended_ns == null) | [.state, .position]')" '["Exposing",1]'
+[ $failures -eq 0 ] || sed 's/^/# waited: /' "$WORK/waited"
+mv "$REPO.away" "$REPO"
+wait $WAITING
+same "when that is back it completes" $? 0
+config_class img "$WORK/xfs" 'repo-outage-max = 2h'
+check "without the hook" ask reload --wait --quiet
 
 # ---- a configuration that is changed meanwhile ----
 mv "$REPO" "$REPO.away"
