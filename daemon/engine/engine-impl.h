@@ -86,7 +86,7 @@ struct engine {
     int64_t started_ns, sweep_ns, orphans_ns;
     bool orphans_running;
     struct strs removed; /* native snapshots whose rows were removed since that began */
-    bool storage_wanted; /* the storage is to be looked at now, whenever it was seen last */
+    bool storage_wanted; /* the storage is to be swept when nothing is being written */
     int64_t strays_ns;   /* when stray movers were looked for */
     bool results_wanted; /* result files of operations that have ended are to be looked for */
     bool strays_running, leftovers_running;

@@ -116,12 +116,13 @@ static int on_kick(sd_event_source *s, void *arg)
     g->kicked = false;
     if (g->stopping)
         return 0;
-    if (g->storage_wanted) {
+    /* They act upon rows, and what is being written of these is not durable yet. */
+    const bool durable = !engine_is_writing(g) && !g->open_ns;
+    if (g->storage_wanted && durable) {
         g->storage_wanted = false;
-        g->orphans_ns = 0;
         sweep_storage(g);
     }
-    if (g->results_wanted && !engine_is_writing(g) && !g->open_ns) {
+    if (g->results_wanted && durable) {
         g->results_wanted = false;
         sweep_results(g);
     }
@@ -149,7 +150,8 @@ static int on_commit(sd_event_source *s, int fd, uint32_t events, void *arg)
     (void)s, (void)fd, (void)events;
     served(g);
     engine_committed(g);
-    if (g->failed.probe || g->prune_wanted || g->results_wanted || g->starting || decide_is_due(&g->d))
+    if (g->failed.probe || g->prune_wanted || g->storage_wanted || g->results_wanted || g->starting ||
+        decide_is_due(&g->d))
         engine_kick(g);
     return 0;
 }
@@ -201,7 +203,7 @@ static int on_sweep(sd_event_source *s, uint64_t usec, void *arg)
             g->orphans_ns = g->strays_ns = 0;
         }
         sweep_movers(g);
-        sweep_storage(g);
+        g->storage_wanted = true;
         sweep_volumes(g);
         sweep_room(g);
         volumes_expect(g);
@@ -506,6 +508,7 @@ static void reload_done(struct step_result *s, void *arg)
         volumes_look_again(g);
         movers_limit_again(g);
         g->storage_wanted = true; /* native snapshots of a class that is new */
+        g->orphans_ns = 0;
         kept_configure(g);
         if (g->observer)
             g->observer->configured(fresh, g->observer->arg);

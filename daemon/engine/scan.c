@@ -509,6 +509,7 @@ static void ask_written(const struct err *e, void *arg)
     waiters_on_stop(g, s, scan_stopped);
     if (asked) { /* the storage is looked at as well, whenever it was seen last (RS-15) */
         g->storage_wanted = true;
+        g->orphans_ns = 0;
         engine_kick(g);
     }
 }

@@ -36,9 +36,7 @@ static void nobody_waits_for_a_sync(void **state)
     request(x, engine_submit_backup, json_pack("{s:[s]}", "volumes", "nowhere"));
     request(x, engine_submit_backup, json_pack("{s:s}", "job", "j"));
     request(x, engine_submit_restore, json_pack("{s:s,s:s}", "backup", "b-1", "target", "/x"));
-    x->g->sweep_ns = 0; /* a sweep, with all that it looks at */
-    sd_event_source_set_time_relative(x->g->sweep, 0);
-    sd_event_source_set_enabled(x->g->sweep, SD_EVENT_ONESHOT);
+    sweep_now(x);
     run_ms(x, 500);
     assert_true(x->g->sweep_ns > 0);
     const unsigned before = got.n;
@@ -582,6 +580,35 @@ static void a_sweep_finds_what_no_event_told(void **state)
     assert_true(now_ns() - x->g->sweep_ns < period);
 }
 
+static bool removes_kept(struct fixture *x)
+{
+    return x->g->kept_running;
+}
+
+/* What was kept for inspection is removed when its release is durable, also by a sweep that comes meanwhile. */
+static void a_sweep_waits_for_a_commit(void **state)
+{
+    struct fixture *x = *state;
+    CLEANUP(native_row_clear) struct native_row n = ROW_INIT;
+    add_native(x, "alias-1", "b-1", NATIVE_PRESENT);
+    assert_int_equal(native_row_get(x->r, "alias-1", &n, NULL), 0);
+    n.kept.there = true;
+    n.kept.at_ns = now_ns();
+    str_set(&n.kept.alias, "alias-2");
+    assert_int_equal(native_row_save(x->r, &n, NULL), 0);
+    run_until(x, is_idle, "what was added");
+    faults.hold = true;
+    request(x, engine_hold, json_pack("{s:s,s:b}", "native", "alias-1", "hold", 0));
+    run_until(x, is_held, "its commit");
+    assert_true(native_row_peek(x->r, "alias-1")->kept.released);
+    sweep_now(x);
+    run_ms(x, 500);
+    assert_true(x->g->sweep_ns > 0);
+    assert_false(removes_kept(x));
+    faults.hold = false;
+    run_until(x, removes_kept, "its removal");
+}
+
 /* Sweeps do not wait for storage, and what is to be removed is removed by one of them at a time. */
 static void one_removal_at_a_time(void **state)
 {
@@ -639,6 +666,7 @@ int main(void)
         T(a_step_that_cannot_be_started),
         T(progress_is_kept_in_memory),
         T(a_sweep_finds_what_no_event_told),
+        T(a_sweep_waits_for_a_commit),
         T(one_removal_at_a_time),
         T(names_of_one_second_differ),
     };

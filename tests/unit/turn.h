@@ -152,6 +152,14 @@ static inline int tear_down(void **state)
     return 0;
 }
 
+/* A sweep, with all that it looks at. */
+static inline void sweep_now(struct fixture *x)
+{
+    x->g->sweep_ns = 0;
+    sd_event_source_set_time_relative(x->g->sweep, 0);
+    sd_event_source_set_enabled(x->g->sweep, SD_EVENT_ONESHOT);
+}
+
 /* ---- requests ---- */
 
 /* New reference is freed by the callee's caller: requests are copied. */
