@@ -83,6 +83,7 @@ struct engine {
     int64_t open_ns;  /* CLOCK_MONOTONIC: since when a turn goes on (decide_go_on()); 0: none does */
     int64_t retry_ns; /* CLOCK_MONOTONIC: no turn before, the records cannot be written; 0: none */
     int64_t clock_ns; /* how far the clock is ahead of boot_ns(): changes when it is set (clock.c) */
+    int64_t armed_ns; /* CLOCK_MONOTONIC: when the next look at the clock comes; 0: it has come */
     int64_t started_ns, sweep_ns, orphans_ns;
     bool orphans_running;
     struct strs removed; /* native snapshots whose rows were removed since that began */

@@ -60,8 +60,13 @@ static void arm(struct engine *g)
     /* Not more often than this, whatever a record says. */
     if (wait < NS_PER_S / 5)
         wait = NS_PER_S / 5;
+    /* An earlier one is not put off: turns may follow one another more quickly, and it would never come. */
+    const int64_t at = mono_ns() + wait;
+    if (g->armed_ns && g->armed_ns <= at)
+        return;
     sd_event_source_set_time_relative(g->sweep, (uint64_t)(wait / NS_PER_US));
     sd_event_source_set_enabled(g->sweep, SD_EVENT_ONESHOT);
+    g->armed_ns = at;
 }
 
 /* Requests, and the ends of movers and steps, come first: each is short. */
@@ -182,6 +187,7 @@ static int on_sweep(sd_event_source *s, uint64_t usec, void *arg)
 {
     struct engine *g = arg;
     (void)s, (void)usec;
+    g->armed_ns = 0;
     if (g->stopping)
         return 0;
     clock_look(g);

@@ -585,6 +585,18 @@ static bool removes_kept(struct fixture *x)
     return x->g->kept_running;
 }
 
+/* However quickly one turn follows another. */
+static void turns_do_not_put_a_sweep_off(void **state)
+{
+    struct fixture *x = *state;
+    x->g->sweep_ns = 0; /* it is due */
+    for (const int64_t until = mono_ns() + 5 * NS_PER_S; !x->g->sweep_ns && mono_ns() < until;) {
+        engine_kick(x->g);
+        run_ms(x, 10);
+    }
+    assert_true(x->g->sweep_ns > 0);
+}
+
 /* What was kept for inspection is removed when its release is durable, also by a sweep that comes meanwhile. */
 static void a_sweep_waits_for_a_commit(void **state)
 {
@@ -666,6 +678,7 @@ int main(void)
         T(a_step_that_cannot_be_started),
         T(progress_is_kept_in_memory),
         T(a_sweep_finds_what_no_event_told),
+        T(turns_do_not_put_a_sweep_off),
         T(a_sweep_waits_for_a_commit),
         T(one_removal_at_a_time),
         T(names_of_one_second_differ),
