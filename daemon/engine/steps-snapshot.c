@@ -236,7 +236,7 @@ static int take_together(struct items *all, const struct item *first, unsigned i
 }
 
 /* Whose snapshots can be taken at one instant. What the storage does not answer is left to the snapshot itself. */
-static int find_domain(struct item *x, struct err *e)
+static int find_domain(const struct items *all, struct item *x, struct err *e)
 {
     CLEANUP(step_place_clear) struct step_place p = {.d = NULL};
     CLEANUP_FREE struct volume *v = calloc(1, sizeof *v);
@@ -245,6 +245,7 @@ static int find_domain(struct item *x, struct err *e)
         return err_nomem(e);
     if (step_place_open(&p, x->r.klass, NULL) < 0 || !p.d->group || volume_from_json(v, x->r.volume, NULL) < 0)
         return 0;
+    p.v.c.unfrozen = all->unfrozen;
     if (p.d->group_domain(&p.v.c, v, x->domain, &why) < 0)
         log_warning("%s: the native snapshot is taken by itself: %s", v->name, why.msg);
     else if (x->domain[0])
@@ -282,7 +283,7 @@ int step_snapshot(const json_t *in, json_t **out, int *fd, struct err *e)
     (void)fd;
     int rc = load_items(in, &all, answers, e);
     for (size_t i = 0; rc == 0 && all.n > 1 && i < all.n; i++)
-        rc = find_domain(&all.v[i], e);
+        rc = find_domain(&all, &all.v[i], e);
     for (size_t i = 0; rc == 0 && i < all.n; i++) {
         if (!all.v[i].done && all.v[i].d)
             rc = take_together(&all, &all.v[i], ++instant, e);

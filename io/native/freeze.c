@@ -42,8 +42,10 @@ struct frozen {
     int64_t began_ns;
     int fd[FS_MAX];
     dev_t fs[FS_MAX];
-    char point[FS_MAX][256]; /* for messages */
-    size_t n;
+    char point[FS_MAX][256];     /* for messages */
+    size_t n, devices;           /* visited */
+    bool asks;                   /* nothing is frozen: whether it could be */
+    bool partly;                 /* something on the devices was not */
     const char *const *unfrozen; /* borrowed */
 };
 
@@ -207,18 +209,19 @@ static bool is_held(const struct frozen *f, dev_t fs)
     return false;
 }
 
-static void freeze_one(struct frozen *f, const char *point, dev_t fs, int fd)
+/* 0, or -1 with a line in the log. */
+static int freeze_one(struct frozen *f, const char *point, dev_t fs, int fd)
 {
     if (f->channel < 0) {
         struct err why = ERR_INIT;
         if (watchdog_start(f, &why) < 0) {
             log_warning("%s is not frozen, the snapshot is as of a crash: %s", point, why.msg);
-            return;
+            return -1;
         }
     }
     if (!tell(f, HOLD, fd)) {
         log_warning("%s is not frozen, the snapshot is as of a crash: its watchdog has ended", point);
-        return;
+        return -1;
     }
     if (ioctl(fd, FIFREEZE, 0) < 0) {
         const int sys = errno;
@@ -227,7 +230,7 @@ static void freeze_one(struct frozen *f, const char *point, dev_t fs, int fd)
             log_info("%s is frozen by another program", point);
         else
             log_warning("%s is not frozen, the snapshot is as of a crash: %s", point, strerror(sys));
-        return;
+        return -1;
     }
     const int64_t took = mono_ns() - f->began_ns;
     if (took >= limit_s * NS_PER_S) { /* the watchdog may have tried to thaw it before it was frozen */
@@ -235,61 +238,80 @@ static void freeze_one(struct frozen *f, const char *point, dev_t fs, int fd)
         tell(f, DROP, -1);
         log_warning("%s is not frozen, the snapshot is as of a crash: its writes have hung for %" PRId64 " s", point,
                     took / NS_PER_S);
-        return;
+        return -1;
     }
     snprintf(f->point[f->n], sizeof f->point[f->n], "%s", point);
     f->fd[f->n] = fcntl(fd, F_DUPFD_CLOEXEC, 3);
     if (f->fd[f->n] < 0) { /* the watchdog has it */
         ioctl(fd, FITHAW, 0);
-        return;
+        return -1;
     }
     f->fs[f->n++] = fs;
+    return 0;
 }
 
 struct query {
     struct frozen *f;
     dev_t dev;
+    bool found; /* a file system that is mounted read-write */
 };
+
+/* What is not frozen is "partly". */
+static int freeze_mount(struct frozen *f, const struct mount_row *m, int fd)
+{
+    const bool needed = is_needed(m->dev, f->unfrozen);
+    if (f->asks && !needed) {
+        f->fs[f->n++] = m->dev;
+        return 0;
+    }
+    if (needed && !f->asks)
+        log_warning("%s is not frozen, the snapshot is as of a crash: the system or snapferryd needs it", m->point);
+    return needed ? -1 : freeze_one(f, m->point, m->dev, fd);
+}
 
 static bool mount_found(const struct mount_row *m, void *arg)
 {
-    const struct query *q = arg;
-    if (!m->rw || mount_device(m) != q->dev || is_held(q->f, m->dev))
+    struct query *q = arg;
+    if (!m->rw || mount_device(m) != q->dev)
         return false;
+    if (is_held(q->f, m->dev)) {
+        q->found = true;
+        return false;
+    }
     if (q->f->n == FS_MAX) {
         log_warning("%s is not frozen, the snapshot is as of a crash: there are too many", m->point);
+        q->f->partly = true;
         return true;
     }
     /* Another one may be mounted over it. */
     CLEANUP_CLOSE int fd = open(m->point, O_RDONLY | O_DIRECTORY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (fd < 0 || mount_id(fd, "") != m->id)
         return false;
-    if (is_needed(m->dev, q->f->unfrozen))
-        log_warning("%s is not frozen, the snapshot is as of a crash: the system or snapferryd needs it", m->point);
-    else
-        freeze_one(q->f, m->point, m->dev, fd);
+    q->found = true;
+    q->f->partly |= freeze_mount(q->f, m, fd) < 0;
     return false;
 }
 
+/* A device below which there is none, and that has no file system, may be written to by anybody. */
 static bool freeze_on(dev_t dev, const char *name, int depth, void *arg)
 {
-    struct query q = {.f = arg, .dev = dev};
+    struct frozen *f = arg;
+    struct query q = {.f = f, .dev = dev};
     char dir[PATH_MAX];
     (void)name;
+    const size_t visited = ++f->devices;
     mounts_each("/proc/self/mountinfo", mount_found, &q);
     if (depth < STACK_MAX && blockdev_sysfs(dev, dir, sizeof dir)) {
         blockdev_children(dir, "", freeze_on, depth + 1, arg);
         blockdev_children(dir, "holders", freeze_on, depth + 1, arg);
     }
+    f->partly |= !q.found && f->devices == visited;
     return false;
 }
 
-struct frozen *freeze_devices(const char *const *device, size_t n, const char *const *unfrozen)
+static void freeze_all(struct frozen *f, const char *const *device, size_t n, const char *const *unfrozen)
 {
-    struct frozen *f = calloc(1, sizeof *f);
     struct stat st;
-    if (!f)
-        return NULL;
     f->channel = -1;
     f->unfrozen = unfrozen;
     f->watchdog = (struct spawned)SPAWNED_INIT;
@@ -297,6 +319,16 @@ struct frozen *freeze_devices(const char *const *device, size_t n, const char *c
     for (size_t i = 0; i < n; i++)
         if (stat(device[i], &st) == 0 && S_ISBLK(st.st_mode))
             freeze_on(st.st_rdev, "", 0, f);
+        else
+            f->partly = true;
+}
+
+struct frozen *freeze_devices(const char *const *device, size_t n, const char *const *unfrozen)
+{
+    struct frozen *f = calloc(1, sizeof *f);
+    if (!f)
+        return NULL;
+    freeze_all(f, device, n, unfrozen);
     if (!f->n) {
         frozen_thaw(f);
         return NULL;
@@ -305,16 +337,33 @@ struct frozen *freeze_devices(const char *const *device, size_t n, const char *c
     return f;
 }
 
-void frozen_thaw(struct frozen *f)
+bool freeze_can_hold(const char *const *device, size_t n, const char *const *unfrozen)
 {
+    CLEANUP_FREE struct frozen *f = calloc(1, sizeof *f);
     if (!f)
-        return;
+        return false;
+    f->asks = true;
+    freeze_all(f, device, n, unfrozen);
+    return f->n && !f->partly;
+}
+
+bool frozen_holds(const struct frozen *f)
+{
+    return f && !f->partly;
+}
+
+bool frozen_thaw(struct frozen *f)
+{
+    bool held = true;
+    if (!f)
+        return true;
     for (size_t i = f->n; i-- > 0;) {
         if (ioctl(f->fd[i], FITHAW, 0) == 0)
             log_debug("%s was frozen for %.3f s", f->point[i], (double)(mono_ns() - f->began_ns) / 1e9);
-        else if (errno == EINVAL)
+        else if (errno == EINVAL) {
             log_warning("%s was thawed before the snapshot was taken, which is as of a crash", f->point[i]);
-        else
+            held = false;
+        } else
             log_warning("cannot thaw %s: %s", f->point[i], strerror(errno));
         close(f->fd[i]);
     }
@@ -327,4 +376,5 @@ void frozen_thaw(struct frozen *f)
         spawned_close(&f->watchdog);
     }
     free(f);
+    return held;
 }

@@ -12,6 +12,7 @@
 #ifndef SNAPFERRY_IO_NATIVE_FREEZE_H
 #define SNAPFERRY_IO_NATIVE_FREEZE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #define FREEZE_MAX_S 20
@@ -26,8 +27,16 @@ struct frozen;
  * For frozen_thaw().
  */
 struct frozen *freeze_devices(const char *const *device, size_t n, const char *const *unfrozen);
-/* Thaws and frees. NULL is allowed. */
-void frozen_thaw(struct frozen *f);
+/*
+ * Whether all that could write to these devices is frozen: each of them, each partition, each device above them that
+ * has none above it, has a file system that this node has mounted. Nothing is written to them until frozen_thaw().
+ */
+bool frozen_holds(const struct frozen *f);
+/* Whether it would be so after freeze_devices(); nothing is frozen. */
+bool freeze_can_hold(const char *const *device, size_t n, const char *const *unfrozen);
+/* Thaws and frees. False: one of them had been thawed before (after FREEZE_MAX_S, or by another program). NULL is
+ * allowed. */
+bool frozen_thaw(struct frozen *f);
 
 void freeze_limit_test(unsigned seconds); /* in place of FREEZE_MAX_S */
 

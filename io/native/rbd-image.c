@@ -155,6 +155,19 @@ void rbd_describe(const struct rbd_report *r, const struct rbd_image *i, struct 
     }
 }
 
+bool rbd_id_split(char id[VOLUME_ID_MAX], struct rbd_image *ret, const char **fsid)
+{
+    char *save = NULL, *end = NULL;
+    const char *kind = strtok_r(id, ":", &save), *cluster = strtok_r(NULL, ":", &save);
+    const char *pool = strtok_r(NULL, ":", &save), *image = strtok_r(NULL, "", &save);
+    *ret = (struct rbd_image){.id = image};
+    if (!image || strcmp(kind, "rbd") != 0)
+        return false;
+    ret->pool_id = strtoull(pool, &end, 10);
+    *fsid = cluster;
+    return end && !*end;
+}
+
 bool rbd_snap_find(const struct rbd_image *i, const char *name, struct rbd_snap *ret)
 {
     const json_t *j;

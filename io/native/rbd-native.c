@@ -13,9 +13,8 @@
 
 /* ---- taking ---- */
 
-/* One that is complete is what was asked for. -ENOENT: none. */
-static int find_taken(const struct driver_class *c, const struct rbd_report *r, const char *alias, struct native *ret,
-                      struct err *e)
+int rbd_native_taken(const struct driver_class *c, const struct rbd_report *r, const char *alias, struct native *ret,
+                     struct err *e)
 {
     char snap[64];
     struct rbd_snap s;
@@ -46,65 +45,69 @@ static int forget(const struct rbd_report *r, const struct rbd_image *i, const s
     return 0;
 }
 
-static int take(const struct driver_class *c, const struct rbd_report *r, const struct native_tag *tag,
-                const char *what, struct err *e)
-{
-    char key[64], snap[64];
-    const struct rbd_image *i = &r->image[0];
-    CLEANUP_FREE char *value = NULL;
-    int rc = rbd_tag_write(c, r, i, tag, &value, e);
-    if (rc < 0)
-        return rc;
-    rbd_tag_key(tag->alias, key);
-    snprintf(snap, sizeof snap, RBD_PREFIX "%.36s", tag->alias);
-    const char *const args[] = {"create", i->pool, i->space, i->id, snap, key, NULL};
-    struct frozen *frozen = rbd_freeze(c, r->fsid, i);
-    rc = rbd_change(c, what, args, value, e);
-    frozen_thaw(frozen);
-    return rc;
-}
-
-static int take_of(const struct driver_class *c, const struct rbd_report *r, const struct volume *v,
-                   const struct native_tag *tag, const char *what, struct err *e)
+int rbd_taking_prepare(struct rbd_taking *t, const struct driver_class *c, const struct rbd_report *r,
+                       const struct volume *v, const struct native_tag *tag, struct err *e)
 {
     CLEANUP_FREE struct volume *now = malloc(sizeof *now);
-    CLEANUP_FREE struct native_tag *t = malloc(sizeof *t);
-    if (!now || !t)
+    CLEANUP_FREE struct native_tag *own = malloc(sizeof *own);
+    if (!now || !own)
         return err_nomem(e);
+    int rc = rbd_tags(c, r, forget, (void *)(uintptr_t)c, e);
+    if (rc < 0)
+        return rc;
     rbd_describe(r, &r->image[0], now);
     if (strcmp(now->id, v->id) != 0)
         return err_plain(e, ERR_SOURCE, ESTALE, "%s is no longer the volume that was looked up (%s, now %s)", v->name,
                          v->id, now->id);
-    *t = *tag;
-    memcpy(t->volume_id, now->id, sizeof t->volume_id);
-    memcpy(t->volume_name, now->name, sizeof t->volume_name);
-    return take(c, r, t, what, e);
+    *own = *tag;
+    memcpy(own->volume_id, now->id, sizeof own->volume_id);
+    memcpy(own->volume_name, now->name, sizeof own->volume_name);
+    t->c = c;
+    t->image = &r->image[0];
+    rbd_tag_key(tag->alias, t->key);
+    snprintf(t->snap, sizeof t->snap, RBD_PREFIX "%.36s", tag->alias);
+    t->name = v->name;
+    return rbd_tag_write(c, r, t->image, own, &t->document, e);
+}
+
+int rbd_taking_make(const struct rbd_taking *t, struct err *e)
+{
+    char what[512];
+    const struct rbd_image *i = t->image;
+    const char *const args[] = {"create", i->pool, i->space, i->id, t->snap, t->key, NULL};
+    snprintf(what, sizeof what, "cannot take a native snapshot of %.300s", t->name);
+    return rbd_change(t->c, what, args, t->document, e);
+}
+
+int rbd_taken_now(const struct driver_class *c, const char *name, const char *alias, struct native *ret, struct err *e)
+{
+    CLEANUP(rbd_report_free) struct rbd_report r = {.doc = NULL};
+    int rc = rbd_report_of(&r, c, name, e);
+    if (rc == 0 && (rc = rbd_native_taken(c, &r, alias, ret, e)) == -ENOENT)
+        rc = err_set(e, ERR_GENERIC, ENOENT, "native snapshot %s disappeared after its creation", alias);
+    return rc;
 }
 
 int rbd_snapshot(const struct driver_class *c, const struct volume *v, const struct native_tag *tag, struct native *ret,
                  struct err *e)
 {
-    char what[512];
-    CLEANUP(rbd_report_free) struct rbd_report r = {.doc = NULL}, after = {.doc = NULL};
-    snprintf(what, sizeof what, "cannot take a native snapshot of %.300s", v->name);
+    CLEANUP(rbd_report_free) struct rbd_report r = {.doc = NULL};
+    struct rbd_taking t = {.document = NULL};
     if (!alias_valid(tag->alias))
         return err_set(e, ERR_USAGE, EINVAL, "invalid alias \"%.64s\"", tag->alias);
     int rc = rbd_report_of(&r, c, v->name, e);
     if (rc == 0)
-        rc = find_taken(c, &r, tag->alias, ret, e);
+        rc = rbd_native_taken(c, &r, tag->alias, ret, e);
     if (rc != -ENOENT || !r.n)
         return rc;
-    rc = rbd_tags(c, &r, forget, (void *)(uintptr_t)c, e);
-    if (rc == 0)
-        rc = take_of(c, &r, v, tag, what, e);
-    if (rc == 0)
-        rc = rbd_report_of(&after, c, v->name, e);
+    rc = rbd_taking_prepare(&t, c, &r, v, tag, e);
     if (rc == 0) {
-        rc = find_taken(c, &after, tag->alias, ret, e);
-        if (rc == -ENOENT)
-            rc = err_set(e, ERR_GENERIC, ENOENT, "native snapshot %s disappeared after its creation", tag->alias);
+        struct frozen *frozen = rbd_freeze(c, r.fsid, t.image);
+        rc = rbd_taking_make(&t, e);
+        frozen_thaw(frozen);
     }
-    return rc;
+    free(t.document);
+    return rc < 0 ? rc : rbd_taken_now(c, v->name, tag->alias, ret, e);
 }
 
 /* ---- finding ---- */

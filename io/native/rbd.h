@@ -84,6 +84,9 @@ void rbd_name_of(const struct rbd_image *i, char ret[VOLUME_NAME_MAX]);
 int rbd_name_check(const char *name, struct err *e);
 bool rbd_is_label(const char *word);
 void rbd_describe(const struct rbd_report *r, const struct rbd_image *i, struct volume *ret);
+/* What the id of a volume says: the id of the cluster, which is left in `id`, number of the pool and id of the image.
+ * False: it is none of this driver. */
+bool rbd_id_split(char id[VOLUME_ID_MAX], struct rbd_image *ret, const char **fsid);
 /* Whether a word of `match` selects it. */
 bool rbd_is_matched(const struct driver_class *c, const struct volume *v);
 /* What may be a volume of the class, as patterns of names (`wide`: all images of their pools), NULL-terminated; set,
@@ -138,6 +141,24 @@ int rbd_open(const struct driver_class *c, const struct exposure *x, int *fd, st
 
 int rbd_snapshot(const struct driver_class *c, const struct volume *v, const struct native_tag *tag, struct native *ret,
                  struct err *e);
+/* What is needed to take one; all of it but `document` is borrowed. */
+struct rbd_taking {
+    const struct driver_class *c;
+    const struct rbd_image *image;
+    const char *name; /* of the volume */
+    char key[64], snap[64];
+    char *document; /* the owner tag; to be freed, also after an error */
+};
+/* Of the only image of a report; it must be the volume that was looked up. Tags without a snapshot are removed. */
+int rbd_taking_prepare(struct rbd_taking *t, const struct driver_class *c, const struct rbd_report *r,
+                       const struct volume *v, const struct native_tag *tag, struct err *e);
+int rbd_taking_make(const struct rbd_taking *t, struct err *e);
+/* One with this alias, complete, of the only image of a report. -ENOENT without a message: there is none. ERR_TARGET:
+ * what has its name is not ours. */
+int rbd_native_taken(const struct driver_class *c, const struct rbd_report *r, const char *alias, struct native *ret,
+                     struct err *e);
+/* As it was taken just now; `name`: of the volume. */
+int rbd_taken_now(const struct driver_class *c, const char *name, const char *alias, struct native *ret, struct err *e);
 int rbd_native_find(const struct driver_class *c, const struct volume *v, const char *alias, const char *hint,
                     struct native *ret, struct err *e);
 int rbd_native_list(const struct driver_class *c, native_fn *fn, void *arg, struct err *e);
@@ -152,6 +173,11 @@ int rbd_native_untagged(const struct driver_class *c, const struct native *n, st
 size_t rbd_mapped(const char *fsid, const struct rbd_image *i, char (*ret)[RBD_DEVICE_MAX], size_t max);
 /* What is mounted from them is frozen; for frozen_thaw(). NULL: nothing (freeze.h). */
 struct frozen *rbd_freeze(const struct driver_class *c, const char *fsid, const struct rbd_image *i);
+
+/* ---- rbd-group.c ---- */
+
+int rbd_group_domain(const struct driver_class *c, const struct volume *v, char ret[VOLUME_ID_MAX], struct err *e);
+int rbd_group(struct group_member *m, size_t n, struct err *e);
 
 /* ---- rbd-changed.c ---- */
 

@@ -106,6 +106,42 @@ static void btrfs_by_a_subvolume(void **state)
     end();
 }
 
+/* Who could write to the devices although something on them is frozen. */
+static void whether_nobody_writes(void **state)
+{
+    (void)state;
+    static const char *const needed[] = {"/tmp/snapferry-freeze-nosuch", NULL};
+    two_file_systems("ext4");
+    const char *const both[] = {dev[0], dev[1]}, *const lost[] = {dev[0], "/dev/nosuch"};
+    char m1[80];
+    snprintf(m1, sizeof m1, "%s/m1/repository", dir);
+    const char *const unfrozen[] = {m1, NULL};
+    assert_true(freeze_can_hold(both, 2, NULL) && freeze_can_hold(both, 2, needed));
+    assert_false(is_frozen(0) || is_frozen(1)); /* it was only asked */
+    assert_false(freeze_can_hold(both, 2, unfrozen) || freeze_can_hold(lost, 2, NULL) ||
+                 freeze_can_hold(both, 0, NULL));
+    struct frozen *f = freeze_devices(both, 2, NULL);
+    const bool held = frozen_holds(f);
+    assert_true(frozen_thaw(f) && held);
+    f = freeze_devices(both, 2, unfrozen);
+    const bool partly = f && !frozen_holds(f);
+    assert_true(frozen_thaw(f) && partly);
+    assert_false(frozen_holds(NULL));
+    assert_true(shell("fsfreeze -f %s/m1", dir)); /* another program may thaw it at any time */
+    f = freeze_devices(both, 2, NULL);
+    const bool others = f && !frozen_holds(f);
+    assert_true(frozen_thaw(f) && shell("fsfreeze -u %s/m1", dir) && others);
+    f = freeze_devices(both, 2, NULL);
+    assert_true(shell("fsfreeze -u %s/m1", dir));
+    assert_false(frozen_thaw(f)); /* somebody has thawed it */
+    assert_true(shell("umount %s/m1", dir));
+    assert_false(freeze_can_hold(both, 2, NULL)); /* a device with nothing on it */
+    assert_true(freeze_can_hold(both, 1, NULL));
+    assert_true(shell("mount -o ro %s %s/m1", dev[1], dir));
+    assert_false(freeze_can_hold(both, 2, NULL));
+    end();
+}
+
 /* Killed while they are frozen: they thaw at once. */
 static void a_watchdog_thaws(void **state)
 {
@@ -264,6 +300,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(all_are_frozen, setup, teardown),
         cmocka_unit_test_setup_teardown(btrfs_by_a_subvolume, setup, teardown),
+        cmocka_unit_test_setup_teardown(whether_nobody_writes, setup, teardown),
         cmocka_unit_test_setup_teardown(a_watchdog_thaws, setup, teardown),
         cmocka_unit_test_setup_teardown(not_for_long, setup, teardown),
         cmocka_unit_test_setup_teardown(a_write_that_hangs, setup, teardown),

@@ -328,11 +328,35 @@ static void mapped(void **state)
     assert_int_equal(system(path), 0);
 }
 
+/* What its id says of a volume. */
+static void ids(void **state)
+{
+    (void)state;
+    struct rbd_report r;
+    struct rbd_image i;
+    struct volume v;
+    const char *fsid;
+    char id[VOLUME_ID_MAX];
+    read_report(&r, "", "");
+    rbd_describe(&r, &r.image[0], &v);
+    memcpy(id, v.id, sizeof id);
+    assert_true(rbd_id_split(id, &i, &fsid));
+    assert_string_equal(fsid, FSID);
+    assert_true(i.pool_id == r.image[0].pool_id && strcmp(i.id, r.image[0].id) == 0);
+    static const char *const none[] = {
+        "", "rbd", "rbd:" FSID, "rbd:" FSID ":2", "rbd:" FSID ":2:", "rbd:" FSID ":x:10ab", "zfs:" FSID ":2:10ab"};
+    for (size_t k = 0; k < sizeof none / sizeof *none; k++) {
+        snprintf(id, sizeof id, "%s", none[k]);
+        assert_false(rbd_id_split(id, &i, &fsid));
+    }
+    rbd_report_free(&r);
+}
+
 int main(void)
 {
     setenv("SNAPFERRY_NO_SYSTEMD", "1", 1);
-    const struct CMUnitTest all[] = {cmocka_unit_test(names), cmocka_unit_test(patterns), cmocka_unit_test(reports),
-                                     cmocka_unit_test(tags),  cmocka_unit_test(changed),  cmocka_unit_test(targets),
-                                     cmocka_unit_test(mapped)};
+    const struct CMUnitTest all[] = {cmocka_unit_test(names),  cmocka_unit_test(patterns), cmocka_unit_test(reports),
+                                     cmocka_unit_test(tags),   cmocka_unit_test(changed),  cmocka_unit_test(targets),
+                                     cmocka_unit_test(mapped), cmocka_unit_test(ids)};
     return cmocka_run_group_tests(all, NULL, NULL);
 }

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
 # Images of Ceph that the kernel has mapped: the file systems on them are frozen while a snapshot is taken, by the
-# driver and by the installed service, and thaw after a kill; an incremental backup, restores to and beside what is
-# mapped. The image of the machine is a variant with Ceph. (CF-08, CF-48, E-18, RS-20)
+# driver and by the installed service, and thaw after a kill; a group of them at one instant; an incremental backup,
+# restores to and beside what is mapped. The image of the machine is a variant with Ceph. (CF-08, CF-47, CF-48, E-18,
+# RS-12, RS-20)
 VM_VARIANT=ceph
 VM_MEMORY=2048
 : "${VM_TIMEOUT:=2400}"
@@ -75,6 +76,91 @@ for point in frozen rbd-tagged rbd-snapped; do
 done
 call list | while read -r n; do call remove "$n" >/dev/null; done
 same "nothing is left" "$(rbd snap ls vms/a | grep -c snapferry)" 0
+
+# ---- several at one instant: a program writes to both file systems in turn ----
+mkfs.ext4 -q "$Db" && mount "$Db" /mnt/b || { echo "Bail out! no second file system"; exit 1; }
+for m in a b; do head -c 8M /dev/zero >/mnt/$m/data; sync -f /mnt/$m; done
+ours() { for i in a b d; do rbd snap ls vms/$i 2>/dev/null | grep -o 'snapferry-[0-9a-f-]*' | sed "s/^/$i@/"; done; }
+status() { "$TOOLS/driver_writer" status "$WORK/status" 2>/dev/null || echo 0; }
+writer() {
+    "$TOOLS/driver_writer" pair /mnt/a/data /mnt/b/data "$WORK/status" direct 2>"$WORK/writer.err" &
+    writer=$!
+    until_true 60 eval '[ "$(status)" -gt 5 ]'
+}
+writer_ends() { kill $writer; wait $writer 2>/dev/null; }
+writes() { local from; from=$(status); until_true 60 eval "[ \"\$(status)\" -gt $((from + 3)) ]"; }
+one_instant() { case $1 in 0 | 1) true ;; *) false ;; esac; }
+# files_apart IMAGE...: how many writes what is in these images is apart.
+files_apart() {
+    local i files=()
+    for i; do
+        mkdir -p "$i.mnt" && mount -o loop,ro "$i" "$i.mnt" || return
+        files+=("$i.mnt/data")
+    done
+    "$TOOLS/driver_writer" apart "${files[@]}"
+    for i; do umount "$i.mnt"; done
+}
+read_apart() {
+    local n files=() k=0
+    for n; do
+        exported "$(snap_of "$n")" "$WORK/apart$k"
+        files+=("$WORK/apart$((k++))")
+    done
+    files_apart "${files[@]}"
+}
+sweep_once() { call list | while read -r n; do call remove "$n" >/dev/null; done; }
+writer
+bad=""
+for ((i = 0; i < 4; i++)); do
+    mapfile -t two < <(call group vms/a "$(uuid)" vms/b "$(uuid)" 2>"$WORK/err")
+    [ ${#two[@]} -eq 2 ] && [[ ${two[*]} != *failed* ]] || { bad+="$i: ${two[*]} $(cat "$WORK/err") "; break; }
+    n=$(read_apart "${two[@]}")
+    one_instant "$n" || bad+="$i: $n "
+    sweep_once
+    writes
+done
+same "4 groups under writes to the file systems of two images: at one instant" "$bad" ""
+one=$(call snapshot vms/a "$(uuid)"); writes
+two=$(call snapshot vms/b "$(uuid)")
+n=$(read_apart "$one" "$two")
+check "one after the other they are not, and this test sees it ($n)" eval '! one_instant "$n"'
+check "the program wrote on all the time ($(status))" kill -0 $writer
+writer_ends
+sweep_once
+left=""
+for point in frozen rbd-group-made rbd-group-made:2 rbd-group-thawed; do
+    for then in again sweep; do
+        a=$(uuid) b=$(uuid)
+        SNAPFERRY_CRASH_AT=$point call group vms/a "$a" vms/b "$b" >/dev/null 2>&1 && left+="$point: not reached "
+        can_write /mnt/a && can_write /mnt/b || left+="$point: it does not thaw "
+        if [ $then = again ]; then
+            mapfile -t two < <(call group vms/a "$a" vms/b "$b")
+            [ "$(jq -r .alias <<<"${two[*]}" | xargs)" = "$a $b" ] || left+="$point: not again (${two[*]}) "
+        fi
+        sweep_once
+        left+=$(ours)
+    done
+done
+same "after a kill at each step of a group it thaws, and one sweep finds all that is left" "$left" ""
+a=$(uuid)
+rbd snap create --no-progress "vms/b@snapferry-$a"
+mapfile -t two < <(call group vms/a "$(uuid)" vms/b "$a")
+check "what has its name is not ours: it is left out (${two[1]})" grep -q '^failed: .*not ours' <<<"${two[1]}"
+check "the other one is taken" grep -q '"vms/a@snapferry-' <<<"${two[0]}"
+rbd snap rm --no-progress "vms/b@snapferry-$a"
+sweep_once
+rbd create -s 32M vms/d
+Dd=$(mapped vms/d)
+sfdisk -q "$Dd" <<<$',16M\n,\n' && until_true 30 test -b "${Dd}p2"
+mkfs.ext4 -q "${Dd}p1" && mkdir -p /mnt/d && mount "${Dd}p1" /mnt/d
+expect "an image with a partition that anybody may write to has no instant" 0 '^apart: several domains' -- \
+    call group vms/a "$(uuid)" vms/d "$(uuid)"
+umount /mnt/d
+expect "nor one that nothing is mounted from" 0 '^apart: several domains' -- \
+    call group vms/a "$(uuid)" vms/d "$(uuid)"
+rbd device unmap "$Dd"
+same "nothing is left of all this" "$(ours)" ""
+umount /mnt/b
 
 # ---- Ceph does not answer while a file system freezes ----
 # The second report of the image, with which a snapshot begins, is the last that the store answers: the freeze waits for
@@ -155,5 +241,41 @@ check "a restore to the device of another image" ask restore "$A/vms/a" "$Dc" --
 mkdir -p /mnt/c && mount "$Dc" /mnt/c
 check "is mounted, with all that was written" cmp /mnt/c/file /mnt/a/file
 umount /mnt/c
+# A group of both; then the step is killed in the middle of it, by a variable of the service.
+Db=$(mapped vms/b)
+mount "$Db" /mnt/b
+for v in a b; do
+    volumes+=$(printf '\n[volume "%s"]\nname = vms/%s\n' $v $v)$'\n'
+    volumes+=$(printf '%s\n' 'group = db' 'group-consistency = strict' 'group-max-skew = 1ms' 'retries = 0')$'\n'
+done
+config_add group "$volumes"
+check "a strict group of two images" systemctl reload snapferryd
+for i in 1 2; do
+    writer
+    A=$(submit vms/a vms/b)
+    until_true 300 eval '[ "$(ops "$A" | jq "select(.details.group_skew_ms >= 0) | 1" | wc -l)" -eq 2 ]'
+    writer_ends
+    same "backup $i of a strict group, no skew allowed" \
+        "$(wait_state "$A" Completed 300) $(ops "$A" | jq -r .details.group_skew_ms | xargs)" "Completed 0 0"
+    for v in a b; do
+        sf "$REPO" restore "$(ops "$A" | jq -r --arg v vms/$v 'select(.volume == $v) | .result.snapshotID')" \
+            "$WORK/r$v" --force --quiet
+    done
+    n=$(files_apart "$WORK/ra" "$WORK/rb")
+    check "the file systems that were restored are of one instant ($n)" one_instant "$n"
+done
+kept=$(ours)
+drop=/run/systemd/system/snapferryd.service.d
+mkdir -p $drop
+daemon_stop
+printf '[Service]\nEnvironment=SNAPFERRY_CRASH_AT=rbd-group-made\n' >$drop/crash.conf
+systemctl daemon-reload
+daemon_start
+A=$(submit vms/a vms/b)
+same "the step is killed behind the first of both: Failed" "$(wait_state "$A" Failed 300)" Failed
+check "both are written to again" eval 'can_write /mnt/a && can_write /mnt/b'
+until_true 120 eval '[ "$(ours)" = "$kept" ]'
+same "and nothing of it is left" "$(ours)" "$kept"
+rm -r $drop
 daemon_stop
 finish
