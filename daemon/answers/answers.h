@@ -59,7 +59,7 @@ struct answer_daemon {
     int64_t started_ns;
     bool degraded, detached, recovered;
     bool looked; /* every storage class was looked at under this configuration */
-    unsigned stuck, orphans;
+    unsigned stuck;
     json_t *steps;   /* running ones, owned; NULL: not asked for */
     json_t *looks;   /* [{"severity", "text", "hint"}]: what could not be told of volumes, owned; NULL: nothing */
     json_t *metrics; /* of the endpoint, owned; NULL: none */
@@ -86,6 +86,7 @@ struct answer_facts {
     const char *failing_job, *failing_why;
     struct answer_repository *repositories; /* those that were looked at; owned */
     unsigned n_repositories;
+    json_t *orphans;     /* what has our tag on the storage and no record (docs/control.md), owned; NULL: nothing */
     const json_t *pools; /* volume id -> how full its pool is, 0 to 1; NULL: unknown */
     struct answer_config config;
     const struct answer_daemon *daemon; /* NULL: there is none, and `down` is why */

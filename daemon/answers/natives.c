@@ -175,6 +175,8 @@ int answer_natives(const struct answer_facts *f, const struct answer_query *q, j
         rc = volume_known(f->records, q->volume, e);
     *ret = rc < 0 ? NULL : json_pack("{s:O, s:b}", "natives", p.list, "more", (int)p.more);
     json_decref(p.list);
+    if (*ret && f->orphans && !*q->volume && !q->before)
+        json_object_set(*ret, "orphans", f->orphans);
     if (*ret && p.more)
         jset_int(*ret, "next", (int64_t)p.last);
     return rc < 0 ? e->cls ? rc : err_nomem(e) : *ret ? 0 : err_nomem(e);

@@ -91,6 +91,8 @@ int ask_pages(const struct options *o, const char *verb, const char *name, const
         if (rc < 0)
             return rc;
         json_array_extend(list, jarr(page, name));
+        if (!before && jarr(page, "orphans")) /* of native snapshots, in the first page */
+            json_object_set(all, "orphans", json_object_get(page, "orphans"));
         before = json_object_get(page, "next");
         if (!jbool(page, "more") || !before || json_array_size(list) >= limit || !json_array_size(jarr(page, name)))
             break;

@@ -17,6 +17,7 @@ int cli_ask(const struct options *o, struct err *e)
         {VERB_JOBS, ask_jobs},
         {VERB_NATIVE_LIST, ask_natives},
         {VERB_NATIVE_PRUNE, ask_native_prune},
+        {VERB_NATIVE_RELEASE, ask_native_release},
         {VERB_DESCRIBE, ask_describe},
         {VERB_EXPLAIN, ask_explain},
         {VERB_LOGS, ask_logs},

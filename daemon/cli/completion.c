@@ -68,6 +68,7 @@ static const struct {
     {VERB_EXPLAIN, "@volumes", ""},
     {VERB_DELETE, "@backups", ""},
     {VERB_RETRY, "@backups", ""},
+    {VERB_NATIVE_RELEASE, "@orphans", ""},
     {VERB_HOLD, "@natives,backups", ""},
     {VERB_UNHOLD, "@natives,backups", ""},
     {VERB_ASK_VERIFY, "@repositories", ""},

@@ -177,6 +177,7 @@ int ask_delete(const struct options *o, struct err *e);
 int ask_hold(const struct options *o, struct err *e);
 int ask_retry(const struct options *o, struct err *e);
 int ask_native_prune(const struct options *o, struct err *e);
+int ask_native_release(const struct options *o, struct err *e);
 int ask_expire(const struct options *o, struct err *e);
 int ask_verify(const struct options *o, struct err *e);
 int ask_copy(const struct options *o, struct err *e);

@@ -26,6 +26,7 @@ static const char *const examples[VERB_COUNT] = {
     [VERB_DELETE] = "  snapferry delete nightly-20261121T020000-3f9a --wait\n",
     [VERB_NATIVE_LIST] = "  snapferry native list --volume /srv/vm/db1.img\n",
     [VERB_NATIVE_PRUNE] = "  snapferry native prune --explain --dry-run\n",
+    [VERB_NATIVE_RELEASE] = "  snapferry native release --all --dry-run\n",
     [VERB_RETRY] = "  snapferry retry nightly-20261121T020000-3f9a --wait\n"
                    "  snapferry retry nightly-20261121T020000-3f9a/vg0/db1\n",
     [VERB_HOLD] = "  snapferry hold nightly-20261121T020000-3f9a --note 'until the audit is over'\n",

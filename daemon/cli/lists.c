@@ -344,6 +344,34 @@ static void print_natives(const json_t *list)
     table_print(t, stdout, "");
 }
 
+/* What is on the storage and in no record; `ended`: what a release has done. */
+static void print_orphans(const json_t *list, bool ended)
+{
+    static const char *const heads[] = {"ALIAS", "KIND", "OF", "AGE", "REMOVED"};
+    struct table *t = table_new(heads, "lllRe");
+    size_t i;
+    const json_t *x;
+    json_array_foreach(list, i, x)
+    {
+        const char *error = jstr(x, "error"), *hint = jstr(x, "hint");
+        const bool native = !strcmp(jstr(x, "kind"), "native");
+        char line[1600];
+        table_cell(t, TINT_NONE, "%.8s", jstr(x, "alias"));
+        table_cell(t, TINT_NONE, "%s", native ? "native snapshot" : jstr(x, "kind"));
+        table_cell(t, TINT_NONE, "%s", *jstr(x, "volume") ? jstr(x, "volume") : jstr(x, "handle"));
+        table_cell(t, TINT_NONE, "%s", jint(x, "created_ns") ? text_ago(jint(x, "created_ns")) : "");
+        table_cell(t, *error ? TINT_BAD : TINT_NONE, "%s",
+                   *error               ? "cannot be"
+                   : ended              ? "yes"
+                   : !jint(x, "due_ns") ? "soon"
+                                        : text_in(jint(x, "due_ns")));
+        snprintf(line, sizeof line, "%.1000s%s%.500s", error, *error && *hint ? "; " : "", *error ? hint : "");
+        if (*error)
+            table_note(t, TINT_BAD, line);
+    }
+    table_print(t, stdout, "");
+}
+
 int ask_natives(const struct options *o, struct err *e)
 {
     CLEANUP_JSON json_t *filter = json_pack("{s:s*}", "volume", o->volume), *answer = NULL;
@@ -356,6 +384,11 @@ int ask_natives(const struct options *o, struct err *e)
         print_natives(jarr(answer, "natives"));
     else
         puts("No native snapshots.");
+    const json_t *orphans = jarr(answer, "orphans");
+    if (json_array_size(orphans)) {
+        puts("\nOf this node on the storage, and in no record (`snapferry native release` removes it now):");
+        print_orphans(orphans, false);
+    }
     return 0;
 }
 
@@ -418,6 +451,63 @@ int ask_native_prune(const struct options *o, struct err *e)
     printf("%zu of %zu native snapshot%s %s\n", go, json_array_size(list), plural(json_array_size(list)),
            o->dry_run ? "would be removed" : "will be removed");
     return 0;
+}
+
+static json_t *release_args(const struct options *o, bool dry_run)
+{
+    return json_pack("{s:s*, s:b, s:b}", "native", o->n_args ? o->args[0] : NULL, "all", (int)o->all, "dry_run",
+                     (int)dry_run);
+}
+
+/* A dry run first: what it would be. */
+static int confirm_release(const struct options *o, struct err *e)
+{
+    CLEANUP_JSON json_t *answer = NULL;
+    if (!confirm_needed(o))
+        return 0;
+    int rc = daemon_ask(o, "native-release", release_args(o, true), &answer, e);
+    const json_t *list = jarr(answer, "objects");
+    const size_t n = json_array_size(list);
+    if (rc < 0 || !n)
+        return rc;
+    print_orphans(list, false);
+    return confirm(o, e, "%zu object%s will be removed from the storage.", n, plural(n));
+}
+
+int ask_native_release(const struct options *o, struct err *e)
+{
+    CLEANUP_JSON json_t *answer = NULL;
+    if (!o->n_args == !o->all) {
+        err_set(e, ERR_USAGE, 0, "native release needs the alias of one, or --all");
+        return err_hint(e, "`snapferry native list` shows what is in no record");
+    }
+    int rc = confirm_release(o, e);
+    if (rc < 0)
+        return rc;
+    rc = daemon_ask(o, "native-release", release_args(o, o->dry_run), &answer, e);
+    if (rc < 0)
+        return rc;
+    const json_t *list = jarr(answer, "objects"), *x, *failed = NULL;
+    size_t i, done = 0;
+    json_array_foreach(list, i, x)
+    {
+        done += jbool(x, "released");
+        if (*jstr(x, "error") && !failed)
+            failed = x;
+    }
+    if (o->json)
+        print_answer(o, answer);
+    else if (json_array_size(list) && !o->quiet)
+        print_orphans(list, !o->dry_run);
+    if (!o->json && o->dry_run)
+        printf("%zu object%s would be removed\n", json_array_size(list), plural(json_array_size(list)));
+    else if (!o->json && (!o->quiet || !failed))
+        printf("%zu of %zu object%s removed\n", done, json_array_size(list), plural(json_array_size(list)));
+    if (!failed)
+        return 0;
+    err_plain(e, ERR_SOURCE, EIO, "%s %.40s cannot be removed: %s", jstr(failed, "kind"), jstr(failed, "alias"),
+              jstr(failed, "error"));
+    return *jstr(failed, "hint") ? err_hint(e, "%s", jstr(failed, "hint")) : -EIO;
 }
 
 /* ---- one volume ---- */

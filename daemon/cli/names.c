@@ -74,6 +74,11 @@ static void complete_natives(const struct options *o)
     print_rows(o, "natives", "natives", "alias", false);
 }
 
+static void complete_orphans(const struct options *o)
+{
+    print_rows(o, "natives", "orphans", "alias", false);
+}
+
 /* Recorded ones: without an access to storage, which may be slow. */
 static void complete_volumes(const struct options *o)
 {
@@ -157,6 +162,7 @@ void names_print(const struct options *o)
         {"volumes", complete_volumes},           {"jobs", complete_jobs},
         {"repositories", complete_repositories}, {"classes", complete_classes},
         {"snapshots", complete_snapshots},       {"copies", complete_copies},
+        {"orphans", complete_orphans},
     };
     log_to(ignore_log, NULL);
     signal(SIGALRM, exit_on_alarm);

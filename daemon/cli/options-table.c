@@ -55,6 +55,13 @@ const struct verb_info verb_table[] = {
     {VERB_DELETE, FORM_DAEMON, {"delete", NULL}, "BACKUP", 1, 1, "delete a backup with its snapshots and records"},
     {VERB_NATIVE_LIST, FORM_DAEMON, {"native", "list"}, "", 0, 0, "list native snapshots, and why each is kept"},
     {VERB_NATIVE_PRUNE, FORM_DAEMON, {"native", "prune"}, "", 0, 0, "remove native snapshots that are not needed"},
+    {VERB_NATIVE_RELEASE,
+     FORM_DAEMON,
+     {"native", "release"},
+     "[ALIAS]",
+     0,
+     1,
+     "remove what is ours on the storage and in no record"},
     {VERB_HOLD, FORM_DAEMON, {"hold", NULL}, "NATIVE|BACKUP", 1, 1, "keep native snapshots until unhold"},
     {VERB_UNHOLD,
      FORM_DAEMON,
@@ -224,8 +231,8 @@ _Static_assert(VERB_COUNT <= 64, "a set of verbs is a 64-bit mask");
      V(EXPLAIN) | V(SNAPSHOT_LIST) | V(ASK_EXPIRE) | V(CHECK_CONFIG))
 /* They remove or overwrite data. */
 #define DESTROYS                                                                                                       \
-    (V(DELETE) | V(NATIVE_PRUNE) | V(ASK_EXPIRE) | V(REPO_DETACH) | V(FORGET) | V(ASK_RESTORE) | V(SNAPSHOT_EXPIRE) |  \
-     V(SNAPSHOT_DELETE) | V(RESTORE))
+    (V(DELETE) | V(NATIVE_PRUNE) | V(NATIVE_RELEASE) | V(ASK_EXPIRE) | V(REPO_DETACH) | V(FORGET) | V(ASK_RESTORE) |   \
+     V(SNAPSHOT_EXPIRE) | V(SNAPSHOT_DELETE) | V(RESTORE))
 #define PLANS (V(NATIVE_PRUNE) | V(ASK_EXPIRE) | V(SNAPSHOT_EXPIRE))
 
 const struct option_info option_table[] = {
@@ -292,6 +299,7 @@ const struct option_info option_table[] = {
     {OPT_ALL, "all", NULL, V(OPERATIONS) | V(BACKUPS), "also those that ended more than a week ago"},
     {OPT_ALL, "all", NULL, V(EXPLAIN), "also settings that have their default values"},
     {OPT_ALL, "all", NULL, V(CANCEL), "all running and waiting ones"},
+    {OPT_ALL, "all", NULL, V(NATIVE_RELEASE), "all that is in no record"},
     {OPT_DIFFERENTIAL, "differential", NULL, V(RESTORE) | V(ASK_RESTORE),
      "write only blocks that differ from the target"},
     {OPT_VERIFY, "verify", NULL, V(RESTORE) | V(ASK_RESTORE), "read the target back and compare"},
@@ -352,7 +360,8 @@ const struct option_info option_table[] = {
     {OPT_EXPLAIN, "explain", NULL, V(MAINTENANCE) | V(ASK_MAINTENANCE),
      "print what is kept for now, why and until when"},
     {OPT_DRY_RUN, "dry-run", NULL,
-     PLANS | V(SNAPSHOT_DELETE) | V(MAINTENANCE) | V(ASK_MAINTENANCE) | V(REPO_SYNC) | V(REPO_REPAIR),
+     PLANS | V(NATIVE_RELEASE) | V(SNAPSHOT_DELETE) | V(MAINTENANCE) | V(ASK_MAINTENANCE) | V(REPO_SYNC) |
+         V(REPO_REPAIR),
      "change nothing"},
     {OPT_YES, "yes", NULL, DESTROYS, "do not ask for confirmation"},
     {OPT_YES, "yes", NULL, V(REPO_EXPORT_KEY), "also print the kit, with the password, on a terminal"},

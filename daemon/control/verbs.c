@@ -29,6 +29,7 @@ typedef void verb_fn(struct request *q, struct request_args *args);
     }
 ENGINE_VERB(do_submit_backup, engine_submit_backup)
 ENGINE_VERB(do_native_prune, engine_native_prune)
+ENGINE_VERB(do_native_release, engine_native_release)
 ENGINE_VERB(do_expire, engine_expire)
 ENGINE_VERB(do_detach, engine_detach)
 ENGINE_VERB(do_forget, engine_forget)
@@ -212,6 +213,7 @@ static const struct {
     {"hold", do_hold, true, false, "native:d! note:s"},
     {"unhold", do_unhold, true, false, "native:d! note:s"},
     {"native-prune", do_native_prune, true, true, "volume:s gone:b dry_run:b"},
+    {"native-release", do_native_release, true, true, "native:s all:b dry_run:b"},
     {"reload", do_reload, true, true, "wait:b"},
     {"wait", do_wait, false, false, "id:d!"},
     {"debug", do_debug, false, false, ""},

@@ -6,6 +6,7 @@
  */
 #include "base/time.h"
 #include "daemon/answers/answers.h"
+#include "daemon/engine/orphans.h"
 #include "daemon/engine/facts.h"
 
 #include <errno.h>
@@ -162,6 +163,8 @@ static void gather_facts(struct engine *g, enum facts_wanted wanted, struct answ
     f->pools = g->pools;
     if (wanted == FACTS_OF_JOBS || wanted == FACTS_ALL)
         f->jobs = jobs_now(g);
+    if (wanted >= FACTS_OF_JOBS)
+        f->orphans = orphans_to_json(g);
     if (wanted != FACTS_OF_ROWS)
         repository_facts(g, g->d.repos, f);
     if (wanted < FACTS_OF_DAEMON)
@@ -176,8 +179,7 @@ static void gather_facts(struct engine *g, enum facts_wanted wanted, struct answ
                                     .detached = records_detached(g->records),
                                     .recovered = g->news.recovered,
                                     .looked = volumes_looked(g),
-                                    .stuck = steps_stuck(g->steps),
-                                    .orphans = g->orphans};
+                                    .stuck = steps_stuck(g->steps)};
     f->daemon = &f->own;
     if (wanted < FACTS_ALL)
         return;

@@ -7,6 +7,7 @@
  */
 #include "base/time.h"
 #include "daemon/check/check.h"
+#include "daemon/engine/orphans.h"
 #include "daemon/engine/facts.h"
 #include "daemon/schedule/old-timers.h"
 #include "proc/notify.h"
@@ -434,7 +435,7 @@ void engine_free(struct engine *g)
     other_nodes_free(g);
     own_scans_free(g);
     facts_free(g);
-    json_decref(g->orphan_list);
+    orphans_free(g);
     strs_clear(&g->removed);
     json_decref(g->kept_out);
     json_decref(g->pools);
@@ -459,6 +460,7 @@ void engine_stop(struct engine *g, char *out, size_t cap)
     requests_refuse(&g->d, &e);
     waiters_stop(g, &e);
     scans_stop(g, &e);
+    orphans_stop(g, &e);
     int n = snprintf(out, cap, "stopping");
     if (movers)
         n += snprintf(out + n, cap - (size_t)n, "; %u running mover%s", movers,

@@ -68,6 +68,10 @@ void engine_hold(struct engine *g, const struct request_args *req, engine_reply_
 /* {"volume": NAME|absent, "dry_run": bool}: plan and, unless dry_run, its execution. Answer {"natives": [{alias,
  * volume, created, reasons, prune, why, used}], "started": n}. */
 void engine_native_prune(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg);
+/* {"native": beginning of an ALIAS | "all": true, "dry_run"}: what has the tag of this node on the storage and is in no
+ * record is removed now, after a look at the storage, and not when its grace is over. Answer {"objects": [{kind, alias,
+ * ..., "released", "error"}]}. */
+void engine_native_release(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg);
 /* {"volume": NAME|absent, "dry_run", "explain"}: repository retention through an admin mover. */
 /* {"id"} -> {"fetched"}: the log of an operation that a mover plugin carries out was written into its file. */
 void engine_logs(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg);

@@ -6,6 +6,7 @@
  * grace, or adopted where a backup refers to them), and records whose object is gone. It never touches what has no tag.
  */
 #include "daemon/engine/facts.h"
+#include "daemon/engine/orphans.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -30,8 +31,6 @@ struct sweep {
     json_t *aliases; /* alias -> true, of everything on the storage of the classes that answered */
     json_t *classes; /* name -> true: those that answered */
     bool lately;     /* something is missing that was there not long ago */
-    /* to be removed: what has our tag, no record, and passed its grace */
-    json_t *remove, *undo; /* requests of step_remove() and step_undo() */
     /* to be recorded */
     struct adoption *adopt;
     size_t n_adopt;
@@ -44,8 +43,6 @@ static void sweep_free(struct sweep *w)
     storage_seen_clear(&w->seen);
     json_decref(w->aliases);
     json_decref(w->classes);
-    json_decref(w->remove);
-    json_decref(w->undo);
     free(w->adopt);
     strs_clear(&w->back);
     strs_clear(&w->missing);
@@ -68,17 +65,10 @@ static struct sweep *sweep_new(struct engine *g, const json_t *found)
     w->adopt = calloc(n, sizeof *w->adopt);
     w->aliases = json_object();
     w->classes = json_object();
-    w->remove = json_array();
-    w->undo = json_array();
-    if (rc == 0 && w->adopt && w->aliases && w->classes && w->remove && w->undo)
+    if (rc == 0 && w->adopt && w->aliases && w->classes)
         return w;
     sweep_free(w);
     return NULL;
-}
-
-static bool expired(struct engine *g, int64_t created)
-{
-    return now_ns() - created > cfg_daemon(g->cfg)->orphan_grace_s * NS_PER_S;
 }
 
 /* What a scan that came before it has found of its data in the repository. Else that is not known: it counts as the
@@ -170,12 +160,40 @@ static int adopt(struct engine *g, const struct adoption *a, bool *rebuilt, stru
     return rc;
 }
 
-static void list_orphan(struct engine *g, const struct native_desc *native)
+struct find_intent {
+    const char *alias;
+    bool found;
+};
+static int match_intent(struct intent *i, void *arg)
 {
-    g->orphans++;
-    json_array_append_new(g->orphan_list, json_pack("{s:s,s:s,s:s,s:s,s:I}", "kind", "native", "alias", native->alias,
-                                                    "volume", native->volume_name, "handle", native->handle,
-                                                    "created_ns", (json_int_t)native->created_ns));
+    struct find_intent *x = arg;
+    x->found |= !strcmp(i->name, x->alias);
+    return 0;
+}
+
+static bool has_intent(struct engine *g, const char *alias)
+{
+    struct find_intent intent = {alias, false};
+    records_intents(g->records, NULL, match_intent, &intent, NULL);
+    return intent.found;
+}
+
+/* `bookmark`: of this native snapshot. */
+static void list_orphan(struct engine *g, const struct class_desc *klass, const struct native_desc *native,
+                        bool bookmark)
+{
+    const struct orphan x = {.kind = bookmark ? ORPHAN_BOOKMARK : ORPHAN_NATIVE,
+                             .alias = native->alias,
+                             .klass = klass->name,
+                             .volume = native->volume_name,
+                             .handle = native->handle,
+                             .created_ns = native->created_ns,
+                             .made = has_intent(g, native->alias),
+                             .error = str_empty,
+                             .hint = str_empty};
+    orphans_add(g, &x,
+                json_pack("{s:s,s:o,s:o,s:b}", "alias", native->alias, "class", class_desc_to_json(klass), "native",
+                          native_desc_to_json(native), "bookmark", (int)bookmark));
 }
 
 /* A native without a record: adopted where its backup is known here or other records had it (a node that was installed
@@ -193,37 +211,7 @@ static void unknown_native(struct sweep *w, const struct class_desc *klass, cons
         w->adopt[w->n_adopt++] = (struct adoption){klass, native};
         return;
     }
-    list_orphan(g, native);
-    if (expired(g, native->created_ns))
-        json_array_append_new(w->remove, json_pack("{s:s,s:o,s:o}", "alias", native->alias, "class",
-                                                   class_desc_to_json(klass), "native", native_desc_to_json(native)));
-}
-
-struct find_intent {
-    const char *alias;
-    bool found;
-};
-static int match_intent(struct intent *i, void *arg)
-{
-    struct find_intent *x = arg;
-    x->found |= !strcmp(i->name, x->alias);
-    return 0;
-}
-
-static void orphans_removed(struct step_result *s, void *arg)
-{
-    struct engine *g = arg;
-    CLEANUP(step_answer_clear) struct step_answer answer;
-    step_answer_init(&answer);
-    step_answer_load(&answer, s->out);
-    const struct step_item *item = answer.items.v, *intent = answer.intents.v;
-    for (unsigned i = 0; i < answer.items.n; i++)
-        if (item[i].error.code == ERR_NONE)
-            log_warning("native snapshot %s had the tag of this node and was in no record: removed", item[i].alias);
-    for (unsigned i = 0; i < answer.intents.n; i++)
-        if (intent[i].error.code == ERR_NONE)
-            log_warning("an intermediate that was in no record: removed");
-    engine_kick(g);
+    list_orphan(g, klass, native, false);
 }
 
 /* Records whose object is gone: the administrator removed it, or the storage lost it (RS-26). */
@@ -354,30 +342,28 @@ static void sort_out_bookmark(struct sweep *w, const struct class_desc *klass, c
     if (was_removed(g, of->alias) || native_row_peek(g->records, of->alias) || json_object_get(w->aliases, of->alias))
         return;
     json_object_set_new(w->aliases, of->alias, json_true());
-    list_orphan(g, of);
-    if (expired(g, of->created_ns))
-        json_array_append_new(w->remove,
-                              json_pack("{s:s,s:o,s:o,s:b}", "alias", of->alias, "class", class_desc_to_json(klass),
-                                        "native", native_desc_to_json(of), "bookmark", 1));
+    list_orphan(g, klass, of, true);
 }
 
 static void sort_out_exposure(struct sweep *w, const struct class_desc *klass, const struct exposure_seen *x)
 {
     struct engine *g = w->engine;
-    struct find_intent intent = {x->alias, false};
     if (json_object_get(w->aliases, x->alias))
         return;
     json_object_set_new(w->aliases, x->alias, json_true());
-    records_intents(g->records, NULL, match_intent, &intent, NULL);
-    if (intent.found || kept_has(g->records, x->alias))
+    if (has_intent(g, x->alias) || kept_has(g->records, x->alias))
         return;
-    g->orphans++;
-    json_array_append_new(g->orphan_list, json_pack("{s:s,s:s,s:s,s:I}", "kind", "intermediate", "alias", x->alias,
-                                                    "handle", x->handle, "created_ns", (json_int_t)x->created_ns));
-    if (expired(g, x->created_ns))
-        json_array_append_new(w->undo, json_pack("{s:i,s:s,s:s,s:{s:o,s:o}}", "id", 0, "kind", "exposure", "name",
-                                                 x->alias, "doc", "into", class_desc_to_json(klass), "exposure",
-                                                 fields_to_json(&exposure_seen_fields, x)));
+    const struct orphan o = {.kind = ORPHAN_INTERMEDIATE,
+                             .alias = x->alias,
+                             .klass = klass->name,
+                             .volume = str_empty,
+                             .handle = x->handle,
+                             .created_ns = x->created_ns,
+                             .error = str_empty,
+                             .hint = str_empty};
+    orphans_add(g, &o,
+                json_pack("{s:i,s:s,s:s,s:{s:o,s:o}}", "id", 0, "kind", "exposure", "name", x->alias, "doc", "into",
+                          class_desc_to_json(klass), "exposure", fields_to_json(&exposure_seen_fields, x)));
 }
 
 static void sort_out_class(struct sweep *w, const struct class_swept *k)
@@ -386,7 +372,7 @@ static void sort_out_class(struct sweep *w, const struct class_swept *k)
     const struct exposure_seen *exposure = k->exposures.v;
     const struct native_desc *bookmark = k->bookmarks.v;
     if (k->error.code) {
-        log_debug("class \"%s\" cannot be swept: %s", k->klass->name, k->error.message);
+        orphans_unswept(w->engine, k->klass->name, k->error.message);
         return;
     }
     json_object_set_new(w->classes, k->klass->name, json_true());
@@ -398,39 +384,35 @@ static void sort_out_class(struct sweep *w, const struct class_swept *k)
         sort_out_bookmark(w, k->klass, &bookmark[i]);
 }
 
-static void start_removal(struct engine *g, step_fn *fn, const char *member, json_t *what)
-{
-    CLEANUP_JSON json_t *in = json_array_size(what) ? json_pack("{s:O}", member, what) : NULL;
-    if (in)
-        step_start(g->steps, "remove orphans", fn, in, 600, orphans_removed, g, NULL, NULL);
-}
-
 static void sort_out(struct sweep *w)
 {
     struct engine *g = w->engine;
     const struct class_swept *k = w->seen.classes.v;
-    g->orphans = 0;
-    json_take(&g->orphan_list, json_array());
+    orphans_begin(g);
     for (unsigned i = 0; i < w->seen.classes.n; i++)
         sort_out_class(w, &k[i]);
     native_row_each(g->records, NULL, look_missing, w, NULL);
     if (w->lately)
         g->orphans_ns = now_ns() - (SWEEP_STORAGE_S - AGAIN_S) * NS_PER_S;
-    start_removal(g, step_remove, "items", w->remove);
-    start_removal(g, step_undo, "intents", w->undo);
+    orphans_listed(g);
 }
 
 static void storage_swept(struct step_result *s, void *arg)
 {
     struct engine *g = arg;
     struct sweep *w = NULL;
+    struct err why = s->err;
     g->orphans_running = false;
-    if (s->err.cls)
-        log_warning("the storage cannot be swept: %s", s->err.msg);
-    else if (!(w = sweep_new(g, s->out)))
-        log_warning("the storage cannot be swept: out of memory");
-    else
+    if (!why.cls && !(w = sweep_new(g, s->out)))
+        err_nomem(&why);
+    if (w) {
         sort_out(w);
+    } else {
+        err_wrap(&why, "the storage cannot be swept");
+        log_warning("%s", why.msg);
+        orphans_not_listed(g, &why);
+    }
+    g->storage_wanted |= orphans_wanted(g);
     strs_clear(&g->removed);
     if (w) {
         if (w->n_adopt || w->used || w->back.n || w->missing.n)
@@ -656,4 +638,18 @@ void sweep_storage(struct engine *g)
     } else if (e.cls) {
         log_warning("%s", e.msg);
     }
+}
+
+void engine_native_release(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg)
+{
+    struct err e = ERR_INIT;
+    if (!orphans_ask(g, req, reply, arg) || g->orphans_running)
+        return; /* one that runs began before it: the next one is meant (storage_swept()) */
+    orphans_wanted(g);
+    g->orphans_ns = 0;
+    sweep_storage(g);
+    if (g->orphans_running)
+        return;
+    err_set(&e, ERR_NOT_FOUND, 0, "no storage class is configured whose storage could be looked at");
+    orphans_not_listed(g, &e);
 }

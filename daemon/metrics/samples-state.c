@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* samples-state.c - the current state: operations, queue, slots, progress, movers; volumes and their natives */
+#include "daemon/engine/orphans.h"
 #include "daemon/metrics/samples.h"
 
 #include <stdlib.h>
@@ -326,9 +327,6 @@ void samples_of_natives(struct samples *s)
     static const char *const kinds[] = {"native", "intermediate"};
     const struct cfg_class *k;
     struct classes x = {.n = 0};
-    unsigned orphans[2] = {0, 0};
-    const json_t *o;
-    size_t i;
     while (cfg_class_at(s->engine->cfg, x.n))
         x.n++;
     CLEANUP_FREE struct of_class *of = calloc(x.n + 1, sizeof *of);
@@ -345,7 +343,7 @@ void samples_of_natives(struct samples *s)
     sample(s, "inspection_used_bytes", (double)x.kept_used, NULL);
     if (x.kept_ns)
         sample(s, "inspection_oldest_timestamp_seconds", (double)x.kept_ns / 1e9, NULL);
-    json_array_foreach(s->engine->orphan_list, i, o) orphans[strcmp(jstr(o, "kind"), kinds[0]) != 0]++;
-    for (unsigned n = 0; n < 2; n++)
-        sample(s, "orphans", orphans[n], "kind", kinds[n], NULL);
+    sample(s, "orphans", orphans_count(s->engine, ORPHAN_NATIVE) + orphans_count(s->engine, ORPHAN_BOOKMARK), "kind",
+           kinds[0], NULL);
+    sample(s, "orphans", orphans_count(s->engine, ORPHAN_INTERMEDIATE), "kind", kinds[1], NULL);
 }

@@ -382,7 +382,7 @@ int lvm_metadata_left(const struct driver_class *c, const struct lvm_lv *pool, e
         snprintf(x->klass, sizeof x->klass, "%s", c->name);
         snprintf(x->where, sizeof x->where, "%s/%s", pool->vg, pool->name);
         snprintf(of->alias, sizeof of->alias, "%s", all.found[i].alias);
-        of->created_ns = all.found[i].created_ns;
+        of->created_ns = 0; /* its process is gone: nobody needs it, and others wait for it */
         rc = fn(x, of, arg);
     }
     return rc;

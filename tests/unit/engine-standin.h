@@ -336,6 +336,11 @@ void engine_native_prune(struct engine *g, const struct request_args *req, engin
     standin_reply(g, req, json_pack("{s:[],s:i}", "natives", "started", 0), NULL, reply, arg);
 }
 
+void engine_native_release(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg)
+{
+    standin_reply(g, req, json_pack("{s:[],s:i}", "natives", "started", 0), NULL, reply, arg);
+}
+
 void engine_expire(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg)
 {
     standin_reply(g, req, json_pack("{s:s}", "operation", "admin-2"), NULL, reply, arg);

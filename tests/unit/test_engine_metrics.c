@@ -78,7 +78,6 @@ static void close_it(struct fixture *x)
     records_close(x->g.records);
     sd_event_unref(x->g.loop);
     json_decref(x->g.pools);
-    json_decref(x->g.orphan_list);
     cfg_free(x->cfg);
     snprintf(command, sizeof command, "rm -rf %s", x->dir);
     assert_int_equal(system(command), 0);
