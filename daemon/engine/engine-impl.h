@@ -96,8 +96,8 @@ struct engine {
     unsigned recoveries;        /* of the records, as last seen */
     uint64_t write_errors_kept; /* of this life's failed writes of the records, those that their counter has */
     struct orphans *orphans;    /* orphans.c; NULL: none yet */
-    json_t *pools;                         /* volume id -> how full its pool is, as last seen (pools.c) */
-    int64_t pools_ns;                      /* boot_ns(): when the look that saw it began, 0: none yet */
+    json_t *pools;              /* volume id -> how full its pool is, as last seen (pools.c) */
+    int64_t pools_ns;           /* boot_ns(): when the look that saw it began, 0: none yet */
     int64_t pools_began_ns, pools_took_ns; /* of the look for who asks that runs, or ran last */
     bool pools_running;
     bool pools_stale;                       /* one was removed since */

@@ -53,8 +53,9 @@ int qemu_refuse_libvirt(const char *socket, struct err *e)
         if (strncmp(socket, owned[i], strlen(owned[i])) == 0) {
             err_set(e, ERR_USAGE, ENOTSUP,
                     "the machine of %s is run by libvirt, which alone may talk to its QMP socket", socket);
-            return err_hint(e, "let hook-pre-snapshot make a point-in-time export with `virsh backup-begin`, and back "
-                               "that up by driver nbd (docs/nbd.md)");
+            return err_hint(e,
+                            "make a point-in-time export of it with `virsh backup-begin` before each backup, and back "
+                            "that up by driver nbd (docs/nbd.md)");
         }
     return 0;
 }

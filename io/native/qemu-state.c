@@ -223,8 +223,9 @@ static int refuse_libvirt(struct qmp *q, const struct qemu_state *s, const char 
         return rc;
     err_set(e, ERR_USAGE, ENOTSUP, "the machine of %s is run by libvirt, which alone may change its block devices",
             socket);
-    return err_hint(e, "let hook-pre-snapshot make a point-in-time export with `virsh backup-begin`, and back that up "
-                       "by driver nbd (docs/nbd.md)");
+    return err_hint(e,
+                    "make a point-in-time export of it with `virsh backup-begin` before each backup, and back that up "
+                    "by driver nbd (docs/nbd.md)");
 }
 
 /* Older ones end by an assertion when a client leaves the export of a drive that is at home in an iothread (seen with

@@ -26,7 +26,7 @@ same "verbs" "$(offers debug-)" debug-bundle
 same "those with -r alone behind it" "$(offers -r main "")" "backup cat ls maintenance repo restore snapshot verify"
 same "-rNAME and --repo=NAME are the same" "$(offers -rmain s) $(offers --repo = main s)" "snapshot snapshot"
 same "and those of the daemon alone without" "$(offers l) $(offers ca)" "logs cancel"
-same "second words" "$(offers native "") $(offers snapshot "")" "list prune expire"
+same "second words" "$(offers native "") $(offers snapshot "")" "list prune release expire"
 same "with -r" "$(offers -r main snapshot p)" pin
 same "options of the verb" "$(offers native list --vo)" --volume
 same "not of its neighbour" "$(offers native list --dry)" ""
