@@ -86,6 +86,7 @@ static struct orphan *append(struct orphan **v, unsigned *n, const struct orphan
                            .hint = str_empty,
                            .created_ns = x->created_ns,
                            .made = x->made,
+                           .stale = x->stale,
                            .request = request};
     str_set(&ret->alias, x->alias);
     str_set(&ret->klass, x->klass);
@@ -123,7 +124,11 @@ void orphans_add(struct engine *g, const struct orphan *x, json_t *request)
         return;
     }
     const struct orphan *was = find(o->was, o->n_was, x);
-    struct orphan *ret = append(&o->v, &o->n, x, request);
+    struct orphan *ret = NULL;
+    if (find(o->v, o->n, x)) /* also by another class */
+        json_decref(request);
+    else
+        ret = append(&o->v, &o->n, x, request);
     if (ret && was) {
         str_set(&ret->error, was->error);
         str_set(&ret->hint, was->hint);
@@ -140,8 +145,10 @@ void orphans_unswept(struct engine *g, const char *klass, const char *why)
     if (o->unswept)
         jset_str(o->unswept, klass, why);
     for (unsigned i = 0; i < o->n_was; i++)
-        if (!strcmp(o->was[i].klass, klass))
+        if (!strcmp(o->was[i].klass, klass)) {
+            o->was[i].stale = true;
             orphans_add(g, &o->was[i], json_incref(o->was[i].request));
+        }
 }
 
 unsigned orphans_count(const struct engine *g, enum orphan_kind k)
@@ -150,16 +157,6 @@ unsigned orphans_count(const struct engine *g, enum orphan_kind k)
     for (unsigned i = 0; g->orphans && i < g->orphans->n; i++)
         n += g->orphans->v[i].kind == k;
     return n;
-}
-
-const struct orphan *orphans_failed(const struct engine *g, unsigned *n)
-{
-    const struct orphan *first = NULL;
-    *n = 0;
-    for (unsigned i = 0; g->orphans && i < g->orphans->n; i++)
-        if (g->orphans->v[i].error[0] && !(*n)++)
-            first = &g->orphans->v[i];
-    return first;
 }
 
 const char *orphan_kind_name(enum orphan_kind k)
@@ -292,9 +289,18 @@ static void removed(struct step_result *s, void *arg)
     engine_kick(g);
 }
 
+/* Since it was listed it may have got a record. */
+static bool is_recorded(const struct engine *g, const struct orphan *x)
+{
+    return x->kind == ORPHAN_INTERMEDIATE ? kept_has(g->records, x->alias)
+                                          : native_row_peek(g->records, x->alias) != NULL;
+}
+
 static bool is_chosen(const struct engine *g, const struct release *r, const struct orphan *x)
 {
-    return r ? !x->made && !strncmp(x->alias, r->alias, strlen(r->alias)) : is_due(g, x);
+    if (x->made || x->stale || is_recorded(g, x))
+        return false;
+    return r ? !strncmp(x->alias, r->alias, strlen(r->alias)) : is_due(g, x);
 }
 
 /* Those that are due, or were asked for: intermediates, or the others. */
@@ -359,6 +365,10 @@ static int release_check(const struct engine *g, const struct release *r, struct
     if (r->alias[0] && first->made)
         return err_set(e, ERR_BUSY, EBUSY, "%s %s is being made or removed by an operation",
                        orphan_kind_name(first->kind), first->alias);
+    if (r->alias[0] && first->stale)
+        return err_set(e, ERR_SOURCE, EAGAIN, "%s %s is of class \"%s\", whose storage does not answer: %s",
+                       orphan_kind_name(first->kind), first->alias, first->klass,
+                       jstr(g->orphans->unswept, first->klass));
     return 0;
 }
 
@@ -410,13 +420,18 @@ void orphans_not_listed(struct engine *g, const struct err *why)
     refuse(g, why, false);
 }
 
-bool orphans_wanted(const struct engine *g)
+bool orphans_asked(const struct engine *g)
 {
     bool any = false;
-    for (struct release *r = g->orphans ? g->orphans->releases : NULL; r; r = r->next)
-        if (!r->running)
-            any = r->fresh = true;
+    for (const struct release *r = g->orphans ? g->orphans->releases : NULL; r; r = r->next)
+        any |= !r->running;
     return any;
+}
+
+void orphans_looking(struct engine *g)
+{
+    for (struct release *r = g->orphans ? g->orphans->releases : NULL; r; r = r->next)
+        r->fresh |= !r->running;
 }
 
 void orphans_stop(struct engine *g, const struct err *why)

@@ -18,6 +18,7 @@ struct orphan {
     char *volume, *handle; /* "": not known */
     int64_t created_ns;    /* 0: nobody can need it any more, no grace */
     bool made;             /* an intent names it: it is being made, or undone already */
+    bool stale;            /* its class has not answered since: it is not known whether it is still so */
     json_t *request;       /* what step_remove(), or step_undo() of an intermediate, is given */
     char *error, *hint;    /* "": it was not tried, or is not there any more */
 };
@@ -32,15 +33,15 @@ void orphans_unswept(struct engine *g, const char *klass, const char *why);
 void orphans_listed(struct engine *g);
 /* The storage could not be swept. */
 void orphans_not_listed(struct engine *g, const struct err *why);
-/* Whether somebody waits for a look at the storage that begins now, or later. */
-bool orphans_wanted(const struct engine *g);
+/* Whether somebody waits for a look at the storage. */
+bool orphans_asked(const struct engine *g);
+/* A look begins: it serves all who wait. */
+void orphans_looking(struct engine *g);
 /* The daemon stops: who waits is refused. */
 void orphans_stop(struct engine *g, const struct err *why);
 void orphans_free(struct engine *g);
 
 unsigned orphans_count(const struct engine *g, enum orphan_kind k);
-/* The first one that could not be removed, NULL: none; *n: how many. Valid until the next event. */
-const struct orphan *orphans_failed(const struct engine *g, unsigned *n);
 const char *orphan_kind_name(enum orphan_kind k); /* "native snapshot", "bookmark", "intermediate" */
 /* [{"kind", "alias", "class", ...}] as in docs/control.md; NULL: there are none. */
 json_t *orphans_to_json(const struct engine *g);

@@ -412,7 +412,10 @@ static void storage_swept(struct step_result *s, void *arg)
         log_warning("%s", why.msg);
         orphans_not_listed(g, &why);
     }
-    g->storage_wanted |= orphans_wanted(g);
+    if (orphans_asked(g)) { /* since it began */
+        g->orphans_ns = 0;
+        g->storage_wanted = true;
+    }
     strs_clear(&g->removed);
     if (w) {
         if (w->n_adopt || w->used || w->back.n || w->missing.n)
@@ -635,21 +638,23 @@ void sweep_storage(struct engine *g)
         step_start(g->steps, "sweep the storage", step_storage, in, 600, storage_swept, g, NULL, &e) == 0) {
         g->orphans_running = true;
         g->looked_ns = g->orphans_ns;
-    } else if (e.cls) {
-        log_warning("%s", e.msg);
+        orphans_looking(g);
+        return;
     }
+    if (e.cls)
+        log_warning("%s", e.msg);
+    else
+        err_set(&e, ERR_NOT_FOUND, 0, "no storage class is configured whose storage could be looked at");
+    orphans_looking(g);
+    orphans_not_listed(g, &e);
 }
 
+/* By a look at the storage that begins behind it. */
 void engine_native_release(struct engine *g, const struct request_args *req, engine_reply_fn *reply, void *arg)
 {
-    struct err e = ERR_INIT;
-    if (!orphans_ask(g, req, reply, arg) || g->orphans_running)
-        return; /* one that runs began before it: the next one is meant (storage_swept()) */
-    orphans_wanted(g);
-    g->orphans_ns = 0;
-    sweep_storage(g);
-    if (g->orphans_running)
+    if (!orphans_ask(g, req, reply, arg))
         return;
-    err_set(&e, ERR_NOT_FOUND, 0, "no storage class is configured whose storage could be looked at");
-    orphans_not_listed(g, &e);
+    g->orphans_ns = 0;
+    g->storage_wanted = true;
+    engine_kick(g);
 }
