@@ -35,7 +35,8 @@ expect "no verb" 2 'no verb is given' -- "$SNAPFERRY"
 expect "unknown verb" 2 'unknown verb "fetch"' -- "$SNAPFERRY" -r x fetch
 expect "of a verb with two words, too" 2 'did you mean native list' -- "$SNAPFERRY" native lst
 expect "and its first word" 2 'did you mean native list' -- "$SNAPFERRY" nativ list
-expect "nothing near: what may follow" 2 'native requires a second word: list, prune, release' -- "$SNAPFERRY" native xyzzy
+expect "nothing near: what may follow" 2 'native requires a second word: list, prune, release' -- \
+    "$SNAPFERRY" native xyzzy
 expect "what restic calls it" 2 'did you mean snapshot list' -- "$SNAPFERRY" -r x snapshots --json
 expect "and of the daemon" 2 'did you mean backups' -- "$SNAPFERRY" list
 expect "with what is behind it" 2 'did you mean maintenance' -- "$SNAPFERRY" -r x prune now
