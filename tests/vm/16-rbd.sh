@@ -151,8 +151,15 @@ rbd snap rm --no-progress "vms/b@snapferry-$a"
 sweep_once
 rbd create -s 32M vms/d
 Dd=$(mapped vms/d)
-sfdisk -q "$Dd" <<<$',16M\n,\n' && until_true 30 test -b "${Dd}p2"
-mkfs.ext4 -q "${Dd}p1" && mkdir -p /mnt/d && mount "${Dd}p1" /mnt/d
+# A table of two partitions of 14 MiB.
+entry() { printf '\0\0\0\0\x83\0\0\0\0'"\\x$1"'\0\0\0\x70\0\0'; }
+{ head -c 446 /dev/zero; entry 08; entry 78; head -c 32 /dev/zero; printf '\x55\xaa'; } >"$WORK/table"
+dd if="$WORK/table" of="$Dd" conv=fsync status=none
+rbd device unmap "$Dd"
+Dd=$(mapped vms/d)
+until_true 30 test -b "${Dd}p2"
+mkfs.ext4 -q "${Dd}p1" && mkdir -p /mnt/d
+check "one of two partitions is mounted" mount "${Dd}p1" /mnt/d
 expect "an image with a partition that anybody may write to has no instant" 0 '^apart: several domains' -- \
     call group vms/a "$(uuid)" vms/d "$(uuid)"
 umount /mnt/d
