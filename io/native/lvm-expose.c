@@ -375,6 +375,9 @@ int lvm_open(const struct driver_class *c, const struct exposure *x, int *fd, st
             lv = &r.lv[i];
     if (rc == 0 && !lv)
         rc = err_plain(e, ERR_NOT_FOUND, ENOENT, "%s is no longer on the storage", x->path);
+    /* The machine went down since it was exposed: its tag survives that, and its device does not. */
+    if (rc == 0 && x->alias[0] && strstr(lv->tags, x->alias))
+        rc = lvm_activate(lv, "cannot activate what is exposed", e);
     if (rc == 0)
         rc = lvm_open_device(lv, x->read_only ? O_RDONLY : O_RDWR, &f, e);
     if (rc == 0 && (ioctl(f, BLKGETSIZE64, &size) < 0 || size != x->size))

@@ -467,6 +467,38 @@ static void reports_that_fail(void **state)
     assert_true(lvm_report_read(&r, "vg8", &e) < 0);
 }
 
+/* A reset leaves the tag of an exposure and not its device: what is opened then is activated again, and nothing of
+ * which the tag is gone. */
+static void a_device_that_a_reset_took(void **state)
+{
+    (void)state;
+    static const char name[] = "snapferry-6f1c2a30-0000-4000-8000-000000000001";
+    static const struct driver_class thin = {.name = "c", .driver = "lvm-thin", .node = "node1"};
+    char *CLEANUP_FREE report = realpath(fixture_path("lvm/lvs.json"), NULL);
+    char script[900], called[300], said[300], want[200];
+    for (unsigned tagged = 0; tagged < 2; tagged++) {
+        struct exposure x = {.mechanism = EXPOSE_NATIVE, .read_only = true, .size = 33554432, .where = "vg0/tp"};
+        struct err e = ERR_INIT;
+        int fd = -1;
+        snprintf(called, sizeof called, "%s/called", dir);
+        snprintf(script, sizeof script,
+                 "case $1 in lvs) sed '/6f1c2a30/s/\"lv_active\": *\"active\"/\"lv_active\":\"\"/' %s ;; "
+                 "*) echo \"$*\" >>%s ;; esac",
+                 report, called);
+        stand_in(script);
+        snprintf(x.path, sizeof x.path, "/dev/mapper/vg0-snapferry--6f1c2a30--0000--4000--8000--000000000001");
+        snprintf(x.alias, sizeof x.alias, "%s", tagged ? name + 10 : "77777777-0000-4000-8000-000000000001");
+        assert_true(driver_lvm_thin.open(&thin, &x, &fd, &e) < 0); /* there is no device mapper here */
+        assert_true(e.cls == ERR_NOT_FOUND && fd == -1);
+        FILE *f = fopen(called, "r");
+        snprintf(want, sizeof want, "lvchange --activate y --ignoreactivationskip vg0/%s\n", name);
+        assert_true(tagged ? f && fgets(said, sizeof said, f) && strcmp(said, want) == 0 : !f);
+        if (f)
+            fclose(f);
+        unlink(called);
+    }
+}
+
 /* What is recorded of a metadata snapshot: the intent, and the number that the shell puts in the place of "-". */
 static void tags_of_pools(void **state)
 {
@@ -570,6 +602,7 @@ int main(void)
         cmocka_unit_test(what_lvm_says),
         cmocka_unit_test(reports_that_fail),
         cmocka_unit_test(groups_and_pools_are_told),
+        cmocka_unit_test(a_device_that_a_reset_took),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
