@@ -27,6 +27,7 @@
 #define PAGE ((uint64_t)4096)
 #define DIRTY_MAX ((uint64_t)64 << 20) /* bytes in writeback before a writer waits */
 #define ZERO_IOV 16
+#define COMPARE_STEP (1u << 20)
 #define ZERO_STEP ((uint64_t)64 << 20)
 #define ZERO_UNIT ((uint64_t)4 << 20) /* an image in Ceph has objects of this size, which are removed as a whole */
 
@@ -734,13 +735,21 @@ int target_zero(struct target *t, uint64_t pos, uint64_t len, enum target_zero_h
     return write_zeros(t, pos, len, e);
 }
 
+/* A thin volume discards whole units only. */
+static uint64_t zero_part(const struct target *t, uint64_t pos, uint64_t len, uint64_t about)
+{
+    const uint64_t unit = t->discard ? t->discard : ZERO_UNIT, step = 2 * unit > about ? 2 * unit : about;
+    return len <= step ? len : round_down(pos + step, unit) - pos;
+}
+
 uint64_t target_zero_step(const struct target *t, uint64_t pos, uint64_t len)
 {
-    /* A thin volume discards whole units only. */
-    const uint64_t unit = t->discard ? t->discard : ZERO_UNIT, step = 2 * unit > ZERO_STEP ? 2 * unit : ZERO_STEP;
-    if (t->is_new || len <= step)
-        return len;
-    return round_down(pos + step, unit) - pos;
+    return t->is_new ? len : zero_part(t, pos, len, ZERO_STEP);
+}
+
+uint64_t target_compare_step(const struct target *t, uint64_t pos, uint64_t len)
+{
+    return zero_part(t, pos, len, COMPARE_STEP);
 }
 
 /* ---- the end ---- */

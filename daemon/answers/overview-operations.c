@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* overview-operations.c - operations that are not finished, in the orders in which they are listed */
 #include "daemon/answers/overview-impl.h"
+#include "daemon/records/opaque.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -82,10 +83,12 @@ static void unlist(struct overview_ops *x, struct overview_op *o)
     count(&x->counts, o, -1u);
 }
 
-/* What it reads from or writes to is there, and nothing moves: it has no slot yet, or its repository is away. */
+/* What it reads from or writes to is there, and nothing moves: it has no slot yet, or its repository is away. What
+ * cannot be written to has no hook to wait for. */
 static bool is_prepared(const struct operation *op)
 {
-    const bool hook = op->kind == KIND_BACKUP && op->policy->hook_prepare[0] && !op->prepared;
+    const bool hook = op->kind == KIND_BACKUP && op->policy->hook_prepare[0] && !op->prepared &&
+                      !exposure_read(op->exposure).read_only;
     return op->state == OP_EXPOSING && (op->exposure || op->target) && !op->filled && !op->cancel && !hook;
 }
 

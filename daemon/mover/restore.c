@@ -333,26 +333,39 @@ static void zeros_progress(struct restore *r, uint64_t len)
     item_add(&r->progress->done, len);
 }
 
+/* Up to the first byte that is not zero. */
+static int compare_zeros(struct restore *r, uint8_t *buf, size_t cap, uint64_t pos, uint64_t len, bool *equal,
+                         struct err *e)
+{
+    *equal = true;
+    for (uint64_t n; *equal && len; pos += n, len -= n) {
+        n = len < cap ? len : cap;
+        if (zeros_interrupted(r, pos, e) < 0)
+            return -ECANCELED;
+        const int64_t got = target_is_zero(r->target, pos, n) ? 0 : target_read(r->target, buf, (size_t)n, pos, e);
+        if (got < 0)
+            return (int)got;
+        *equal = zeros_only(buf, (size_t)got);
+    }
+    return 0;
+}
+
 static int compare_and_zero(struct restore *r, uint64_t pos, uint64_t len, struct err *e)
 {
     const size_t cap = 1u << 20;
+    bool equal;
     CLEANUP_FREE uint8_t *buf = malloc(cap);
     if (!buf)
         return err_nomem(e);
     while (len) {
-        size_t step = len < cap ? (size_t)len : cap;
-        if (zeros_interrupted(r, pos, e) < 0)
-            return -ECANCELED;
-        int64_t n = target_is_zero(r->target, pos, step) ? 0 : target_read(r->target, buf, step, pos, e);
-        if (n < 0)
-            return (int)n;
-        if (!zeros_only(buf, (size_t)n)) {
-            int rc = target_zero(r->target, pos, step, NULL, e);
-            if (rc < 0)
-                return rc;
-        } else {
+        const uint64_t step = target_compare_step(r->target, pos, len);
+        int rc = compare_zeros(r, buf, cap, pos, step, &equal, e);
+        if (rc == 0 && !equal)
+            rc = target_zero(r->target, pos, step, NULL, e);
+        if (rc < 0)
+            return rc;
+        if (equal)
             item_add(&r->equal, step);
-        }
         zeros_progress(r, step);
         pos += step;
         len -= step;

@@ -347,6 +347,15 @@ static void facts_of_the_daemon(void **state)
     assert_int_equal(jint(jobj(prepared, "slots"), "queued"), 1);
     answer_headline(&x.facts, line, sizeof line);
     assert_non_null(strstr(line, "2 backups running, 1 queued"));
+    /* A prepare hook is for what can be written to: no other waits for one. */
+    for (int read_only = 1; read_only >= 0; read_only--) {
+        assert_int_equal(row_update_doc(x.records, ROW_OPERATION, "up-2", "Exposing",
+                                        json_pack("{s:{s:s},s:{s:s,s:b}}", "policy", "hook_prepare", "/bin/fsck",
+                                                  "exposure", "path", "/srv/2.img", "read_only", read_only)),
+                         0);
+        CLEANUP_JSON json_t *hooked = answer_status(&x.facts);
+        assert_int_equal(json_array_size(jarr(hooked, "queue")), read_only);
+    }
     backup_clear(&b);
     operation_clear(&op);
     close_it(&x);

@@ -315,6 +315,12 @@ static void zeroes_in_steps(void **state)
         }
         assert_true(steps > 1);
         assert_int_equal(target_zero_step(&t, 7, 4096), 4096);
+        for (uint64_t pos = begin; pos < end;) { /* what is compared first */
+            const uint64_t step = target_compare_step(&t, pos, end - pos);
+            assert_true(step > 0 && step <= end - pos && (step <= MIB || step <= 2 * unit));
+            pos += step;
+            assert_true(pos == end || pos % unit == 0);
+        }
     }
     const struct target new = {.is_new = true}; /* there is nothing to do */
     assert_int_equal(target_zero_step(&new, 0, UINT64_C(1) << 50), UINT64_C(1) << 50);

@@ -83,6 +83,7 @@ for m in a b; do head -c 8M /dev/zero >/mnt/$m/data; sync -f /mnt/$m; done
 ours() { for i in a b d; do rbd snap ls vms/$i 2>/dev/null | grep -o 'snapferry-[0-9a-f-]*' | sed "s/^/$i@/"; done; }
 status() { "$TOOLS/driver_writer" status "$WORK/status" 2>/dev/null || echo 0; }
 writer() {
+    rm -f "$WORK/status"
     "$TOOLS/driver_writer" pair /mnt/a/data /mnt/b/data "$WORK/status" direct 2>"$WORK/writer.err" &
     writer=$!
     until_true 60 eval '[ "$(status)" -gt 5 ]'
@@ -250,7 +251,7 @@ check "is mounted, with all that was written" cmp /mnt/c/file /mnt/a/file
 umount /mnt/c
 # A group of both; then the step is killed in the middle of it, by a variable of the service.
 Db=$(mapped vms/b)
-mount "$Db" /mnt/b
+mount "$Db" /mnt/b && head -c 8M /dev/zero >/mnt/b/data && sync -f /mnt/b # it was made anew above
 for v in a b; do
     volumes+=$(printf '\n[volume "%s"]\nname = vms/%s\n' $v $v)$'\n'
     volumes+=$(printf '%s\n' 'group = db' 'group-consistency = strict' 'group-max-skew = 1ms' 'retries = 0')$'\n'
