@@ -74,6 +74,16 @@ struct answer_config {
     unsigned warnings; /* of check-config */
 };
 
+/* What has the tag of this node on the storage and is in no record. */
+struct answer_orphan {
+    const char *kind, *alias, *klass; /* kind: "native", "bookmark", "intermediate" */
+    const char *volume, *handle;      /* "": not known */
+    const char *error, *hint;         /* why it could not be removed; "": nothing of it */
+    int64_t created_ns, due_ns;       /* due: when it is removed by itself; 0: with the next sweep */
+};
+json_t *answer_orphan(const struct answer_orphan *x);
+json_t *answer_orphans(const struct answer_orphan *v, unsigned n);
+
 struct answer_facts {
     struct records *records; /* NULL: they cannot be read (explain only) */
     const struct cfg *cfg;   /* NULL: it cannot be read */
@@ -86,7 +96,8 @@ struct answer_facts {
     const char *failing_job, *failing_why;
     struct answer_repository *repositories; /* those that were looked at; owned */
     unsigned n_repositories;
-    json_t *orphans;     /* what has our tag on the storage and no record (docs/control.md), owned; NULL: nothing */
+    struct answer_orphan *orphans; /* owned, not its texts */
+    unsigned n_orphans;
     const json_t *pools; /* volume id -> how full its pool is, 0 to 1; NULL: unknown */
     struct answer_config config;
     const struct answer_daemon *daemon; /* NULL: there is none, and `down` is why */

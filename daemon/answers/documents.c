@@ -79,7 +79,7 @@ void answer_facts_clear(struct answer_facts *f)
 {
     free(f->jobs.v);
     free(f->repositories);
-    json_decref(f->orphans);
+    free(f->orphans);
     json_decref(f->own.steps);
     json_decref(f->own.looks);
     json_decref(f->own.metrics);

@@ -132,6 +132,33 @@ json_t *natives_of_volume(const struct answer_facts *f, const char *volume_id, j
     return list;
 }
 
+/* ---- what is in no record ---- */
+
+json_t *answer_orphan(const struct answer_orphan *x)
+{
+    json_t *o = json_object();
+    jset_str(o, "kind", x->kind);
+    jset_str(o, "alias", x->alias);
+    jset_str(o, "class", x->klass);
+    put_text(o, "volume", x->volume);
+    put_text(o, "handle", x->handle);
+    if (x->created_ns)
+        jset_int(o, "created_ns", x->created_ns);
+    if (x->due_ns)
+        jset_int(o, "due_ns", x->due_ns);
+    put_text(o, "error", x->error);
+    put_text(o, "hint", x->hint);
+    return o;
+}
+
+json_t *answer_orphans(const struct answer_orphan *v, unsigned n)
+{
+    json_t *list = json_array();
+    for (unsigned i = 0; i < n; i++)
+        json_array_append_new(list, answer_orphan(&v[i]));
+    return list;
+}
+
 /* ---- the list ---- */
 
 struct native_page {
@@ -176,7 +203,7 @@ int answer_natives(const struct answer_facts *f, const struct answer_query *q, j
     *ret = rc < 0 ? NULL : json_pack("{s:O, s:b}", "natives", p.list, "more", (int)p.more);
     json_decref(p.list);
     if (*ret && f->orphans && !*q->volume && !q->before)
-        json_object_set(*ret, "orphans", f->orphans);
+        json_object_set_new(*ret, "orphans", answer_orphans(f->orphans, f->n_orphans));
     if (*ret && p.more)
         jset_int(*ret, "next", (int64_t)p.last);
     return rc < 0 ? e->cls ? rc : err_nomem(e) : *ret ? 0 : err_nomem(e);

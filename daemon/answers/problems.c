@@ -96,26 +96,25 @@ static void add_degraded(const struct records *r, const char *state_dir, json_t 
 }
 
 /* What has our tag and no record; and the first that cannot be removed. */
-static void add_orphans(const json_t *orphans, json_t *list)
+static void add_orphans(const struct answer_orphan *v, unsigned n, json_t *list)
 {
-    const json_t *o, *failed = NULL;
-    const size_t n = json_array_size(orphans);
-    size_t i, more = 0;
+    const struct answer_orphan *failed = NULL;
+    unsigned more = 0;
     if (!n)
         return;
     add_problem(list, "warning",
                 "`snapferry native list` shows them; they are removed after orphan-grace, or now: `snapferry native "
                 "release`",
-                "%zu object%s with our tag %s on the storage that no record knows", n, plural(n),
-                n == 1 ? "is" : "are");
-    json_array_foreach(orphans, i, o) if (*jstr(o, "error") && !more++) failed = o;
+                "%u object%s with our tag %s on the storage that no record knows", n, plural(n), n == 1 ? "is" : "are");
+    for (unsigned i = 0; i < n; i++)
+        if (v[i].error[0] && !more++)
+            failed = &v[i];
     if (failed)
         add_problem(list, "warning",
-                    *jstr(failed, "hint") ? jstr(failed, "hint")
-                                          : "it is tried again by each sweep, and by `snapferry native release`",
-                    "%s %.40s of class \"%s\", in no record, cannot be removed%s: %s", jstr(failed, "kind"),
-                    jstr(failed, "alias"), jstr(failed, "class"), more > 1 ? ", nor can others" : "",
-                    jstr(failed, "error"));
+                    failed->hint[0] ? failed->hint
+                                    : "it is tried again by each sweep, and by `snapferry native release`",
+                    "%s %.40s of class \"%s\", in no record, cannot be removed%s: %s", failed->kind, failed->alias,
+                    failed->klass, more > 1 ? ", nor can others" : "", failed->error);
 }
 
 void add_general_problems(const struct answer_facts *f, json_t *list)
@@ -145,7 +144,7 @@ void add_general_problems(const struct answer_facts *f, json_t *list)
                     d->news);
     add_job_problems(f->records, &f->jobs, list);
     if (d)
-        add_orphans(f->orphans, list);
+        add_orphans(f->orphans, f->n_orphans, list);
     if (d && d->stuck)
         add_problem(list, "warning", "look at the storage below: dmesg, multipath, NFS server",
                     "%u piece%s of work %s in the kernel and cannot be ended", d->stuck, plural(d->stuck),

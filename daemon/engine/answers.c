@@ -164,7 +164,7 @@ static void gather_facts(struct engine *g, enum facts_wanted wanted, struct answ
     if (wanted == FACTS_OF_JOBS || wanted == FACTS_ALL)
         f->jobs = jobs_now(g);
     if (wanted >= FACTS_OF_JOBS)
-        f->orphans = orphans_to_json(g);
+        f->orphans = orphans_for_answers(g, &f->n_orphans);
     if (wanted != FACTS_OF_ROWS)
         repository_facts(g, g->d.repos, f);
     if (wanted < FACTS_OF_DAEMON)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "daemon/answers/answers.h"
 #include "daemon/engine/orphans.h"
 #include "daemon/engine/facts.h"
 #include "daemon/answers/overview.h"
@@ -349,15 +350,16 @@ json_t *engine_debug_json(struct engine *g)
 {
     json_t *o = json_object(), *counters = json_array();
     jset_int(o, "started_ns", g->started_ns);
-    CLEANUP_JSON json_t *orphans = orphans_to_json(g);
-    jset_int(o, "orphans", (int64_t)json_array_size(orphans));
+    unsigned n_orphans;
+    CLEANUP_FREE struct answer_orphan *orphans = orphans_for_answers(g, &n_orphans);
+    jset_int(o, "orphans", n_orphans);
     jset_int(o, "movers", movers_count(g->movers));
     jset_int(o, "steps", steps_running(g->steps));
     jset_int(o, "steps_stuck", steps_stuck(g->steps));
     jset_int(o, "record_write_errors", (int64_t)records_write_errors(g->records));
     jset_bool(o, "reload_ok", g->reload_ok);
     if (orphans)
-        json_object_set(o, "orphan_list", orphans);
+        json_object_set_new(o, "orphan_list", answer_orphans(orphans, n_orphans));
     records_counters(g->records, list_counter, counters, NULL);
     json_object_set_new(o, "counters", counters);
     return o;

@@ -2,6 +2,8 @@
 /* orphans.c - see orphans.h */
 #include "daemon/engine/orphans.h"
 
+#include "daemon/answers/answers.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +34,10 @@ struct removal {
 struct orphans {
     struct orphan *v, *was;
     unsigned n, n_was;
-    json_t *unswept, *unswept_was; /* class -> why it has not answered */
+    struct unswept {
+        char *klass, *why;
+    } * unswept, *unswept_was; /* classes that have not answered */
+    unsigned n_unswept, n_unswept_was;
     struct release *releases;
     struct removal *removals;
 };
@@ -97,6 +102,38 @@ static struct orphan *append(struct orphan **v, unsigned *n, const struct orphan
     return ret;
 }
 
+static void unswept_free(struct unswept **v, unsigned *n)
+{
+    for (unsigned i = 0; i < *n; i++) {
+        str_set(&(*v)[i].klass, "");
+        str_set(&(*v)[i].why, "");
+    }
+    free(*v);
+    *v = NULL;
+    *n = 0;
+}
+
+/* Why the class has not answered, "": it has. */
+static const char *unswept_why(const struct unswept *v, unsigned n, const char *klass)
+{
+    for (unsigned i = 0; i < n; i++)
+        if (!strcmp(v[i].klass, klass))
+            return v[i].why;
+    return "";
+}
+
+static void unswept_add(struct orphans *o, const char *klass, const char *why)
+{
+    struct unswept *grown = realloc(o->unswept, (o->n_unswept + 1) * sizeof *grown);
+    if (!grown)
+        return;
+    o->unswept = grown;
+    struct unswept *x = &grown[o->n_unswept++];
+    *x = (struct unswept){str_empty, str_empty};
+    str_set(&x->klass, klass);
+    str_set(&x->why, why);
+}
+
 static bool is_due(const struct engine *g, const struct orphan *x)
 {
     return now_ns() - x->created_ns > cfg_daemon(g->cfg)->orphan_grace_s * NS_PER_S;
@@ -112,8 +149,11 @@ void orphans_begin(struct engine *g)
     o->n_was = o->n;
     o->v = NULL;
     o->n = 0;
-    json_take(&o->unswept_was, o->unswept);
-    o->unswept = json_object();
+    unswept_free(&o->unswept_was, &o->n_unswept_was);
+    o->unswept_was = o->unswept;
+    o->n_unswept_was = o->n_unswept;
+    o->unswept = NULL;
+    o->n_unswept = 0;
 }
 
 void orphans_add(struct engine *g, const struct orphan *x, json_t *request)
@@ -140,10 +180,9 @@ void orphans_unswept(struct engine *g, const char *klass, const char *why)
     struct orphans *o = g->orphans;
     if (!o)
         return;
-    if (strcmp(jstr(o->unswept_was, klass), why) != 0)
+    if (strcmp(unswept_why(o->unswept_was, o->n_unswept_was, klass), why) != 0)
         log_warning("class \"%s\": it is not known what is left on its storage: %s", klass, why);
-    if (o->unswept)
-        jset_str(o->unswept, klass, why);
+    unswept_add(o, klass, why);
     for (unsigned i = 0; i < o->n_was; i++)
         if (!strcmp(o->was[i].klass, klass)) {
             o->was[i].stale = true;
@@ -165,36 +204,28 @@ const char *orphan_kind_name(enum orphan_kind k)
     return names[k];
 }
 
-static json_t *to_json(const struct engine *g, const struct orphan *x)
+static struct answer_orphan as_answer(const struct engine *g, const struct orphan *x)
 {
-    json_t *o = json_object();
-    jset_str(o, "kind", x->kind == ORPHAN_NATIVE ? "native" : orphan_kind_name(x->kind));
-    jset_str(o, "alias", x->alias);
-    jset_str(o, "class", x->klass);
-    if (x->volume[0])
-        jset_str(o, "volume", x->volume);
-    if (x->handle[0])
-        jset_str(o, "handle", x->handle);
-    if (x->created_ns) {
-        jset_int(o, "created_ns", x->created_ns);
-        jset_int(o, "due_ns", x->created_ns + cfg_daemon(g->cfg)->orphan_grace_s * NS_PER_S);
-    }
-    if (x->error[0])
-        jset_str(o, "error", x->error);
-    if (x->hint[0])
-        jset_str(o, "hint", x->hint);
-    return o;
+    const int64_t grace = cfg_daemon(g->cfg)->orphan_grace_s * NS_PER_S;
+    return (struct answer_orphan){.kind = x->kind == ORPHAN_NATIVE ? "native" : orphan_kind_name(x->kind),
+                                  .alias = x->alias,
+                                  .klass = x->klass,
+                                  .volume = x->volume,
+                                  .handle = x->handle,
+                                  .error = x->error,
+                                  .hint = x->hint,
+                                  .created_ns = x->created_ns,
+                                  .due_ns = x->created_ns ? x->created_ns + grace : 0};
 }
 
-json_t *orphans_to_json(const struct engine *g)
+struct answer_orphan *orphans_for_answers(const struct engine *g, unsigned *n)
 {
-    json_t *list = NULL;
-    for (unsigned i = 0; g->orphans && i < g->orphans->n; i++) {
-        if (!list)
-            list = json_array();
-        json_array_append_new(list, to_json(g, &g->orphans->v[i]));
-    }
-    return list;
+    const struct orphans *o = g->orphans;
+    struct answer_orphan *v = o && o->n ? calloc(o->n, sizeof *v) : NULL;
+    *n = v ? o->n : 0;
+    for (unsigned i = 0; i < *n; i++)
+        v[i] = as_answer(g, &o->v[i]);
+    return v;
 }
 
 /* ---- who asked ---- */
@@ -216,15 +247,12 @@ static void release_end(struct engine *g, struct release *r, const struct err *w
 
 static void note_object(struct engine *g, struct release *r, const struct orphan *x, const struct err *why)
 {
-    json_t *o = to_json(g, x);
-    json_object_del(o, "error");
-    json_object_del(o, "hint");
+    struct answer_orphan a = as_answer(g, x);
+    a.error = why ? why->msg : "";
+    a.hint = why ? why->hint : "";
+    json_t *o = answer_orphan(&a);
     if (!r->dry_run)
         jset_bool(o, "released", !why);
-    if (why)
-        jset_str(o, "error", why->msg);
-    if (why && why->hint[0])
-        jset_str(o, "hint", why->hint);
     json_array_append_new(r->objects, o);
 }
 
@@ -368,7 +396,7 @@ static int release_check(const struct engine *g, const struct release *r, struct
     if (r->alias[0] && first->stale)
         return err_set(e, ERR_SOURCE, EAGAIN, "%s %s is of class \"%s\", whose storage does not answer: %s",
                        orphan_kind_name(first->kind), first->alias, first->klass,
-                       jstr(g->orphans->unswept, first->klass));
+                       unswept_why(g->orphans->unswept, g->orphans->n_unswept, first->klass));
     return 0;
 }
 
@@ -450,8 +478,8 @@ void orphans_free(struct engine *g)
         removal_end(o->removals);
     list_free(&o->v, &o->n);
     list_free(&o->was, &o->n_was);
-    json_decref(o->unswept);
-    json_decref(o->unswept_was);
+    unswept_free(&o->unswept, &o->n_unswept);
+    unswept_free(&o->unswept_was, &o->n_unswept_was);
     free(o);
     g->orphans = NULL;
 }

@@ -43,8 +43,9 @@ void orphans_free(struct engine *g);
 
 unsigned orphans_count(const struct engine *g, enum orphan_kind k);
 const char *orphan_kind_name(enum orphan_kind k); /* "native snapshot", "bookmark", "intermediate" */
-/* [{"kind", "alias", "class", ...}] as in docs/control.md; NULL: there are none. */
-json_t *orphans_to_json(const struct engine *g);
+/* For answers: of malloc(), its texts valid until the next event. NULL: there are none. */
+struct answer_orphan;
+struct answer_orphan *orphans_for_answers(const struct engine *g, unsigned *n);
 
 /* engine_native_release(), before the look at the storage that it waits for. Replies at once, and returns false, if
  * the request is refused. */
