@@ -749,6 +749,8 @@ uint64_t target_zero_step(const struct target *t, uint64_t pos, uint64_t len)
 
 uint64_t target_compare_step(const struct target *t, uint64_t pos, uint64_t len)
 {
+    if (!t->discard)
+        return len < COMPARE_STEP ? len : COMPARE_STEP;
     return zero_part(t, pos, len, COMPARE_STEP);
 }
 

@@ -80,7 +80,7 @@ int target_zero(struct target *t, uint64_t pos, uint64_t len, enum target_zero_h
 /* How much of a range to zero at once: a device without a command for it writes all of it, for hours if it is a large
  * one, and neither reports nor stops in between. As much of it is discarded as if it were all done at once. */
 uint64_t target_zero_step(const struct target *t, uint64_t pos, uint64_t len);
-/* Likewise of a range that is compared first: some MiB, or the device's unit where that is larger. */
+/* Likewise of a range that is compared first: a MiB, or the device's unit of discarding where that is larger. */
 uint64_t target_compare_step(const struct target *t, uint64_t pos, uint64_t len);
 
 /* Syncs the data written and flushed so far (fdatasync). An error if the target was removed, renamed or truncated. */

@@ -153,7 +153,11 @@ kit file "$WORK/t"
 restore "$(uri "$K")" "${slow[@]}" >"$WORK/killed" 2>&1 &
 pid=$!
 logged Flush 1
-until_true 30 eval '[ -n "$(find "$CACHE" -name "restore-*" ! -name "*.lock" ! -name "*.tmp")" ]' # its position
+position() { find "$CACHE" -name 'restore-*' ! -name '*.lock' ! -name '*.tmp'; }
+for ((i = 0; i < 1200; i++)); do
+    [ -z "$(position)" ] || break
+    sleep 0.1
+done
 expect "a second restore to it is refused" 17 "another restore writes to" -- restore "$(uri "$K")"
 kill -KILL "${nbd_pid[$K]}"
 wait $pid

@@ -319,7 +319,7 @@ static void zeroes_in_steps(void **state)
             const uint64_t step = target_compare_step(&t, pos, end - pos);
             assert_true(step > 0 && step <= end - pos && (step <= MIB || step <= 2 * unit));
             pos += step;
-            assert_true(pos == end || pos % unit == 0);
+            assert_true(pos == end || pos % unit == 0 || (!units[i] && step == MIB)); /* nothing is discarded */
         }
     }
     const struct target new = {.is_new = true}; /* there is nothing to do */
