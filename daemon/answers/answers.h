@@ -79,6 +79,8 @@ struct answer_orphan {
     const char *kind, *alias, *klass; /* kind: "native", "bookmark", "intermediate" */
     const char *volume, *handle;      /* "": not known */
     const char *error, *hint;         /* why it could not be removed; "": nothing of it */
+    bool in_use;                      /* an operation is making or removing it */
+    bool stale;                       /* the last look at its class has failed: as it was before */
     int64_t created_ns, due_ns;       /* due: when it is removed by itself; 0: with the next sweep */
 };
 json_t *answer_orphan(const struct answer_orphan *x);

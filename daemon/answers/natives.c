@@ -146,6 +146,10 @@ json_t *answer_orphan(const struct answer_orphan *x)
         jset_int(o, "created_ns", x->created_ns);
     if (x->due_ns)
         jset_int(o, "due_ns", x->due_ns);
+    if (x->in_use)
+        jset_bool(o, "in_use", true);
+    if (x->stale)
+        jset_bool(o, "stale", true);
     put_text(o, "error", x->error);
     put_text(o, "hint", x->hint);
     return o;

@@ -354,20 +354,24 @@ static void print_orphans(const json_t *list, bool ended)
     json_array_foreach(list, i, x)
     {
         const char *error = jstr(x, "error"), *hint = jstr(x, "hint");
-        const bool native = !strcmp(jstr(x, "kind"), "native");
+        const bool native = !strcmp(jstr(x, "kind"), "native"), in_use = jbool(x, "in_use");
         char line[1600];
         table_cell(t, TINT_NONE, "%.8s", jstr(x, "alias"));
         table_cell(t, TINT_NONE, "%s", native ? "native snapshot" : jstr(x, "kind"));
         table_cell(t, TINT_NONE, "%s", *jstr(x, "volume") ? jstr(x, "volume") : jstr(x, "handle"));
         table_cell(t, TINT_NONE, "%s", jint(x, "created_ns") ? text_ago(jint(x, "created_ns")) : "");
-        table_cell(t, *error ? TINT_BAD : TINT_NONE, "%s",
-                   *error               ? "cannot be"
+        table_cell(t, *error && !in_use ? TINT_BAD : TINT_NONE, "%s",
+                   in_use               ? "in use"
+                   : *error             ? "cannot be"
+                   : jbool(x, "stale")  ? "not known"
                    : ended              ? "yes"
                    : !jint(x, "due_ns") ? "soon"
                                         : text_in(jint(x, "due_ns")));
         snprintf(line, sizeof line, "%.1000s%s%.500s", error, *error && *hint ? "; " : "", *error ? hint : "");
-        if (*error)
+        if (*error && !in_use)
             table_note(t, TINT_BAD, line);
+        else if (jbool(x, "stale"))
+            table_note(t, TINT_NONE, "its storage did not answer the last look");
     }
     table_print(t, stdout, "");
 }
@@ -466,8 +470,9 @@ static int confirm_release(const struct options *o, struct err *e)
     if (!confirm_needed(o))
         return 0;
     int rc = daemon_ask(o, "native-release", release_args(o, true), &answer, e);
-    const json_t *list = jarr(answer, "objects");
-    const size_t n = json_array_size(list);
+    const json_t *list = jarr(answer, "objects"), *x;
+    size_t i, n = 0;
+    json_array_foreach(list, i, x) n += !*jstr(x, "error");
     if (rc < 0 || !n)
         return rc;
     print_orphans(list, false);
@@ -488,23 +493,27 @@ int ask_native_release(const struct options *o, struct err *e)
     if (rc < 0)
         return rc;
     const json_t *list = jarr(answer, "objects"), *x, *failed = NULL;
-    size_t i, done = 0;
+    size_t i, done = 0, in_use = 0;
     json_array_foreach(list, i, x)
     {
-        done += jbool(x, "released");
-        if (*jstr(x, "error") && !failed)
+        in_use += jbool(x, "in_use");
+        done += o->dry_run ? !*jstr(x, "error") : jbool(x, "released");
+        if (*jstr(x, "error") && !jbool(x, "in_use") && !failed)
             failed = x;
     }
+    const size_t all = json_array_size(list) - in_use;
     if (o->json)
         print_answer(o, answer);
     else if (json_array_size(list) && !o->quiet)
         print_orphans(list, !o->dry_run);
-    if (!o->json && o->dry_run)
-        printf("%zu object%s would be removed\n", json_array_size(list), plural(json_array_size(list)));
-    else if (!o->json && (!o->quiet || !failed))
-        printf("%zu of %zu object%s removed\n", done, json_array_size(list), plural(json_array_size(list)));
+    if (!o->json && (o->dry_run || !o->quiet || !failed))
+        printf("%zu of %zu object%s %s\n", done, all, plural(all), o->dry_run ? "would be removed" : "removed");
+    if (!o->json && in_use && !o->quiet)
+        printf("%zu in use by an operation: left alone\n", in_use);
     if (!failed)
         return 0;
+    if (jbool(failed, "stale")) /* says all of it */
+        return err_plain(e, ERR_SOURCE, EAGAIN, "%s", jstr(failed, "error"));
     err_plain(e, ERR_SOURCE, EIO, "%s %.40s cannot be removed: %s", jstr(failed, "kind"), jstr(failed, "alias"),
               jstr(failed, "error"));
     return *jstr(failed, "hint") ? err_hint(e, "%s", jstr(failed, "hint")) : -EIO;

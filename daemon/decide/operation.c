@@ -599,6 +599,19 @@ static bool is_filled(const struct operation *op)
     return operation_is_restore(op) && op->filled && op->target;
 }
 
+/* Its native snapshot is taken by its backup, whose record could not be used and was set aside. */
+static bool has_lost_backup(struct decide *d, struct operation *op)
+{
+    struct err e = ERR_INIT;
+    if (!op->parent[0] || backup_peek(d->records, op->parent) ||
+        !(op->state == OP_SNAPSHOTTING || (op->state == OP_QUEUED && is_none(op->native_doc))))
+        return false;
+    err_plain(&e, ERR_GENERIC, ENOENT,
+              "backup %s is no longer in the records, and this operation had no native snapshot", op->parent);
+    operation_attempt_failed(d, op, "snapshot", &e, false);
+    return true;
+}
+
 void decide_operation(struct decide *d, struct operation *op)
 {
     const bool running = op->state == OP_RUNNING || op->state == OP_CANCELLING;
@@ -606,7 +619,7 @@ void decide_operation(struct decide *d, struct operation *op)
         operation_cancel(d, op);
         return;
     }
-    if (busy(d, op->id) || on_restart_failed(d, op) || prepare_is_late(d, op))
+    if (busy(d, op->id) || on_restart_failed(d, op) || prepare_is_late(d, op) || has_lost_backup(d, op))
         return;
     switch (op->state) {
     case OP_QUEUED:

@@ -214,6 +214,8 @@ static struct answer_orphan as_answer(const struct engine *g, const struct orpha
                                   .handle = x->handle,
                                   .error = x->error,
                                   .hint = x->hint,
+                                  .in_use = x->made,
+                                  .stale = x->stale,
                                   .created_ns = x->created_ns,
                                   .due_ns = x->created_ns ? x->created_ns + grace : 0};
 }
@@ -324,11 +326,29 @@ static bool is_recorded(const struct engine *g, const struct orphan *x)
                                           : native_row_peek(g->records, x->alias) != NULL;
 }
 
+static bool is_asked_for(const struct engine *g, const struct release *r, const struct orphan *x)
+{
+    return !strncmp(x->alias, r->alias, strlen(r->alias)) && !is_recorded(g, x);
+}
+
 static bool is_chosen(const struct engine *g, const struct release *r, const struct orphan *x)
 {
     if (x->made || x->stale || is_recorded(g, x))
         return false;
-    return r ? !strncmp(x->alias, r->alias, strlen(r->alias)) : is_due(g, x);
+    return r ? is_asked_for(g, r, x) : is_due(g, x);
+}
+
+/* Why it is left alone for now, whoever asks. 0: it is not. */
+static int left_alone(const struct engine *g, const struct orphan *x, struct err *e)
+{
+    if (x->made)
+        return err_set(e, ERR_BUSY, EBUSY, "%s %s is being made or removed by an operation", orphan_kind_name(x->kind),
+                       x->alias);
+    if (x->stale)
+        return err_set(e, ERR_SOURCE, EAGAIN, "%s %s is of class \"%s\", whose storage does not answer: %s",
+                       orphan_kind_name(x->kind), x->alias, x->klass,
+                       unswept_why(g->orphans->unswept, g->orphans->n_unswept, x->klass));
+    return 0;
 }
 
 /* Those that are due, or were asked for: intermediates, or the others. */
@@ -390,14 +410,7 @@ static int release_check(const struct engine *g, const struct release *r, struct
     }
     if (is_ambiguous(g, r, first))
         return err_set(e, ERR_USAGE, 0, "the alias %s is that of several objects: give more of it", r->alias);
-    if (r->alias[0] && first->made)
-        return err_set(e, ERR_BUSY, EBUSY, "%s %s is being made or removed by an operation",
-                       orphan_kind_name(first->kind), first->alias);
-    if (r->alias[0] && first->stale)
-        return err_set(e, ERR_SOURCE, EAGAIN, "%s %s is of class \"%s\", whose storage does not answer: %s",
-                       orphan_kind_name(first->kind), first->alias, first->klass,
-                       unswept_why(g->orphans->unswept, g->orphans->n_unswept, first->klass));
-    return 0;
+    return r->alias[0] ? left_alone(g, first, e) : 0;
 }
 
 static void release_begin(struct engine *g, struct release *r)
@@ -408,9 +421,12 @@ static void release_begin(struct engine *g, struct release *r)
         return;
     }
     r->running = 1;
-    for (unsigned i = 0; r->dry_run && i < g->orphans->n; i++)
-        if (is_chosen(g, r, &g->orphans->v[i]))
-            note_object(g, r, &g->orphans->v[i], NULL);
+    for (unsigned i = 0; i < g->orphans->n; i++) {
+        const struct orphan *x = &g->orphans->v[i];
+        struct err why = ERR_INIT;
+        if (is_asked_for(g, r, x) && (left_alone(g, x, &why) < 0 || r->dry_run))
+            note_object(g, r, x, why.cls ? &why : NULL);
+    }
     for (unsigned intermediates = 0; !r->dry_run && intermediates < 2; intermediates++)
         remove_some(g, r, intermediates != 0);
     if (--r->running == 0)

@@ -48,7 +48,7 @@ check "stays" test -n "$(there "$D")"
 expect "an empty one" 2 'name an alias, or ask for all' -- ask native release ''
 
 # ---- one, a dry run, one that cannot be removed, all ----
-expect "a dry run" 0 '4 objects would be removed' -- ask native release --all --dry-run
+expect "a dry run" 0 '4 of 4 objects would be removed' -- ask native release --all --dry-run
 same "removes nothing" "$(orphans)" "$all"
 schema native-release "in JSON, too" ask native release --all --dry-run --json
 expect "one, by the beginning of its alias" 0 '1 of 1 object removed' -- ask native release "${A:0:8}"
@@ -82,6 +82,93 @@ check "the sweep cannot remove it: status says so" until_true 20 \
 chattr -i "$(there "$D")"
 expect "it is released" 0 '1 of 1 object removed' -- ask native release "$D" --yes
 same "nothing is left" "$(there "$D")$(orphans)$(problems)" ""
+# ---- several with that alias ----
+sed -i 's/^orphan-grace = .*/orphan-grace = 1h/' "$CONF/snapferry.ini"
+ask reload --wait --quiet
+I2=${I:0:8}${A:8}
+for i in "$I" "$I2"; do
+    ask backup "$X/img/d.img" --wait --quiet
+    check "an intermediate of the same beginning" call expose "$(call list | grep "$(alias_of d | tail -n 1)")" clone rw "$i"
+done
+expect "an alias of several is refused" 2 "the alias ${I:0:8} is that of several objects: give more of it" -- \
+    ask native release "${I:0:8}"
+expect "more of it is enough" 0 '1 of 1 object removed' -- ask native release "${I2:0:13}"
+same "the other stays" "$(there "$I2")$(orphans)" "$I"
+expect "and is released by what is enough now" 0 '1 of 1 object removed' -- ask native release "${I:0:8}"
+
+# ---- a class that does not answer, and what an operation is making ----
+mkdir "$X/vm"
+image "$X/vm/1.img" 1 7
+example_plugin driver-dir "$WORK/driver-real"
+cat >"$WORK/driver" <<END
+#!/bin/bash
+if [ "\$1" = list ] && [ -e $WORK/down ]; then
+    echo '{"protocol": 1, "error": "the array is off"}'
+    exit 19
+fi
+if [ "\$1" = snapshot ] && [ -e $WORK/hold ]; then # it fails behind that, and its removal hangs
+    $WORK/driver-real "\$@" >/dev/null
+    echo '{"protocol": 1, "error": "the array has lost its mind"}'
+    exit 19
+fi
+while [ "\$1" = remove ] && [ -e $WORK/hold ]; do sleep 0.1; done
+exec $WORK/driver-real "\$@"
+END
+chmod 755 "$WORK" "$WORK/driver"
+config_add 60-vm "[plugin \"dir\"]
+kind = driver
+program = $WORK/driver
+privileged = yes
+[storage-class \"vm\"]
+driver = plugin:dir
+match = $X/vm/*.img
+target = $X/vm/.snap
+snapshots-to-retain = 1
+snapshot-timeout = 10min
+retries = 0"
+ask reload --wait --quiet
+ask backup "$X/vm/1.img" --wait --quiet
+V=$(natives_of "$X/vm/1.img")
+check "a native snapshot of a plugin" test -n "$V"
+stops "stop"
+sqlite3 "$STATE/records.db" "DELETE FROM natives WHERE id = '$V'; DELETE FROM backups WHERE id NOT IN (
+    SELECT parent FROM natives)"
+starts "without its record"
+check "it is listed" until_true 20 eval '[ "$(orphans)" = "$V" ]'
+touch "$WORK/down"
+expect "its storage does not answer: it is not removed" 19 \
+    "native snapshot $V is of class .vm., whose storage does not answer: .*the array is off" -- ask native release "$V"
+expect "nor with all others" 19 'whose storage does not answer: .*the array is off' -- ask native release --all
+expect "a dry run says so" 19 '0 of 1 object would be removed' -- ask native release --all --dry-run
+same "it stays in the list" "$(orphans)" "$V"
+schema natives "in JSON" ask native list --json
+expect "which does not know whether it is there" 0 "${V:0:8} .*not known" -- ask native list
+same "the log says once that it does not answer" \
+    "$(grep -c 'class "vm": it is not known what is left on its storage: .*the array is off' "$LOG")" 1
+check "it is there" test -n "$(there "$V")"
+rm "$WORK/down"
+expect "when it answers it is removed" 0 '1 of 1 object removed' -- ask native release --all
+same "it is gone" "$(there "$V")$(orphans)" ""
+touch "$WORK/hold"
+B=$(submit "$X/vm/1.img")
+made() { find "$X/vm/.snap/snapshots" -name '*.img'; }
+check "the native snapshot of a step that failed is being undone" until_true 20 eval '[ -n "$(made)" ]'
+M=$(basename "$(made)" .img)
+# Its record and its backup are lost, the operation that undoes it is not.
+daemon_kill
+sqlite3 "$STATE/records.db" "DELETE FROM natives WHERE id = '$M'; DELETE FROM backups WHERE id = '$B'"
+starts "without the record of what is being undone"
+check "it is listed" until_true 20 eval '[ "$(orphans)" = "$M" ]'
+expect "it is left alone" 0 '1 in use by an operation: left alone' -- ask native release --all
+expect "also by its alias" 14 "native snapshot $M is being made or removed by an operation" -- ask native release "$M"
+schema native-release "in JSON" ask native release --all --json
+expect "the list says so" 0 "${M:0:8} .*in use" -- ask native list
+check "it is there" test -n "$(made)"
+rm "$WORK/hold"
+check "it is gone when that has ended" until_true 20 eval '[ -z "$(made)" ]'
+check "the operation of a backup that is in no record has ended" until_true 20 settled
+expect "a look finds nothing more" 0 '0 of 0 objects removed' -- ask native release --all
+same "so does the list" "$(orphans)" ""
 stops "the end"
 expect "without a daemon: refused" 23 'the daemon is not running' -- ask native release --all
 finish
