@@ -28,6 +28,7 @@ struct target {
     _Atomic uint64_t least; /* a file: bytes that it must have by now */
     dev_t rdev;
     uint32_t discard; /* granularity in bytes, 0: never discard */
+    bool unmaps;      /* a device that can take space back */
 
     pthread_mutex_t mu;
     /* Under mu. */

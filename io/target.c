@@ -28,6 +28,8 @@
 #define DIRTY_MAX ((uint64_t)64 << 20) /* bytes in writeback before a writer waits */
 #define ZERO_IOV 16
 #define COMPARE_STEP (1u << 20)
+#define ZERO_RUN ((uint64_t)64 << 10)    /* shorter zeros among data are written */
+#define ZERO_RUN_FAR ((uint64_t)1 << 20) /* where a request to zero costs more: a trip, or a command of a disk */
 #define ZERO_STEP ((uint64_t)64 << 20)
 #define ZERO_UNIT ((uint64_t)4 << 20) /* an image in Ceph has objects of this size, which are removed as a whole */
 
@@ -139,14 +141,16 @@ static int setup_device(struct target *t, struct err *e)
     char dir[PATH_MAX], line[64];
     t->ways = WAY_PUNCH | WAY_ZEROOUT;
     /* Thin volumes zero by discarding only (dm-thin has no write-zeroes), and written zeros would allocate. */
-    if (blockdev_sysfs(t->rdev, dir, sizeof dir) && strstr(dir, "/block/dm-") &&
-        sysfs_line(dir, "queue/discard_granularity", line, sizeof line)) {
+    if (!blockdev_sysfs(t->rdev, dir, sizeof dir))
+        dir[0] = '\0';
+    if (strstr(dir, "/block/dm-") && sysfs_line(dir, "queue/discard_granularity", line, sizeof line)) {
         unsigned long g = strtoul(line, NULL, 10);
         if (g >= 512 && g <= (1ul << 30)) {
             t->discard = (uint32_t)g;
             t->ways |= WAY_DISCARD;
         }
     }
+    t->unmaps = dir[0] && sysfs_line(dir, "queue/discard_max_bytes", line, sizeof line) && strtoull(line, NULL, 10) > 0;
     return 0;
 }
 
@@ -745,6 +749,15 @@ static uint64_t zero_part(const struct target *t, uint64_t pos, uint64_t len, ui
 uint64_t target_zero_step(const struct target *t, uint64_t pos, uint64_t len)
 {
     return t->is_new ? len : zero_part(t, pos, len, ZERO_STEP);
+}
+
+uint64_t target_zero_unit(const struct target *t)
+{
+    if (t->discard) /* of a mapped device: likely a thin volume, where nothing else is needed for it */
+        return round_up(ZERO_RUN, t->discard);
+    if (t->is_block)
+        return t->nbd || t->unmaps ? ZERO_RUN_FAR : 0;
+    return ZERO_RUN;
 }
 
 uint64_t target_compare_step(const struct target *t, uint64_t pos, uint64_t len)

@@ -11,11 +11,9 @@
  * Crash points: restore-noted (the position is durable), restore-written (all of the target is), restore-read-back.
  */
 #include "daemon/mover/export-lock.h"
-#include "daemon/mover/fetch.h"
-#include "daemon/mover/place-key.h"
+#include "daemon/mover/restore-impl.h"
 #include "daemon/mover/zeros.h"
 #include "io/nbd-uri.h"
-#include "io/target.h"
 #include "repo/item.h"
 
 #include "base/cleanup.h"
@@ -27,39 +25,11 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Data restored between two records of the position: what takes SYNC_SECONDS at the pace of the last ones. The walk is
- * far ahead of the workers, so that a time alone would never be seen. */
-#define SYNC_BYTES_MIN (8ull << 20)
-#define SYNC_BYTES_MAX (512ull << 20)
-#define SYNC_SECONDS 10
-#define SYNC_GROWTH 4               /* at most, from one to the next: a long hole says nothing about the pace of data */
 #define COMPARE (64u << 10)         /* granularity of differential writes, bytes */
 #define CONTENT_LEN_MAX (64u << 20) /* longer contents are refused: no client writes them */
 #define BUFFERS_FEW 3               /* of a worker, before the number of workers is reduced */
 #define WORKERS_FAR 8               /* of a differential restore over a network, if there is memory for them */
 #define WRITER_EXTRA 3              /* buffers in flight beside those that are being hashed */
-
-/* The target: a path or the address of an NBD export, or a descriptor with such a name. */
-struct place {
-    const char *name;
-    int fd; /* -1: none */
-};
-
-struct restore {
-    struct repo *repo;
-    const struct restore_opts *o;
-    struct target *target;
-    struct restore_result *result;
-    struct mover_progress *progress;
-    struct throttle *writes;
-    uint64_t from, to;     /* range of the object */
-    size_t max_len;        /* longest content expected */
-    unsigned buffers;      /* per worker */
-    uint64_t check_below;  /* resumed: data below it may be present already, and is compared by hash */
-    char state_file[4400]; /* one for each target */
-    char state_head[512];  /* identifies the object */
-    _Atomic uint64_t written, equal, fetched, resumed;
-};
 
 /* When the contents of a buffer may be written; 0: that is not known yet. */
 struct due {
@@ -229,7 +199,6 @@ static int write_odd(struct worker *w, const uint8_t *buf, uint64_t skip, uint64
         if (rc < 0)
             return rc;
         memcpy(out, buf + skip, piece);
-        throttle_wait(w->r->writes, piece);
         rc = writer_submit(w->writer, out, 0, piece, pos + skip, e);
         if (rc < 0)
             return rc;
@@ -237,6 +206,58 @@ static int write_odd(struct worker *w, const uint8_t *buf, uint64_t skip, uint64
         n -= piece;
     }
     return 0;
+}
+
+/* The first run of whole units of zeros in [from, end) of a buffer that begins at `pos`; [end, end) if there is none.
+ */
+static void zero_run(const struct restore *r, const uint8_t *buf, uint64_t pos, uint64_t from, uint64_t end,
+                     uint64_t *run, uint64_t *run_end)
+{
+    const uint64_t unit = r->zero_unit, before = unit ? (pos + from) % unit : 0;
+    *run = *run_end = end;
+    for (uint64_t at = from + (before ? unit - before : 0); unit && at + unit <= end; at += unit) {
+        const bool zero = zeros_only(buf + at, unit);
+        if (zero && *run == end)
+            *run = at;
+        if (zero)
+            *run_end = at + unit;
+        else if (*run < end)
+            return;
+    }
+}
+
+/* Zeros among the data of [*skip, *skip + *n) are zeroed where they need take no space. The data is written through
+ * another buffer, but for the last piece of it, which is left to the caller and may be empty. */
+static int write_around_zeros(struct worker *w, const uint8_t *buf, uint64_t *skip, uint64_t *n, uint64_t pos,
+                              struct err *e)
+{
+    struct restore *r = w->r;
+    const uint64_t end = *skip + *n;
+    uint64_t run, run_end;
+    int rc = 0;
+    *n = 0;
+    for (uint64_t at = *skip; at < end && rc >= 0; at = run_end) {
+        zero_run(r, buf, pos, at, end, &run, &run_end);
+        if (run > at) {
+            rc = *n ? write_odd(w, buf, *skip, *n, pos, e) : 0;
+            *skip = at;
+            *n = run - at;
+            item_add(&r->written, *n);
+        }
+        if (rc >= 0 && run_end > run) {
+            rc = target_zero(r->target, pos + run, run_end - run, NULL, e);
+            item_add(&r->zeroed, run_end - run);
+        }
+    }
+    return rc;
+}
+
+/* All of a piece, through other buffers. */
+static int write_piece(struct worker *w, const uint8_t *buf, uint64_t skip, uint64_t n, uint64_t pos, struct err *e)
+{
+    throttle_wait(w->r->writes, n);
+    const int rc = write_around_zeros(w, buf, &skip, &n, pos, e);
+    return rc < 0 || !n ? rc : write_odd(w, buf, skip, n, pos, e);
 }
 
 /* Writes the runs of 64 KiB pieces that differ. The target is read again: only its hash was kept. */
@@ -259,10 +280,8 @@ static int write_differing(struct worker *w, const struct fetch_item *it, uint8_
         if (equal)
             item_add(&r->equal, step);
         uint64_t to = equal ? at - step : at;
-        if ((equal || at == end) && to > from) {
-            item_add(&r->written, to - from);
-            rc = write_odd(w, buf, from, to - from, it->pos, e);
-        }
+        if ((equal || at == end) && to > from)
+            rc = write_piece(w, buf, from, to - from, it->pos, e);
         if (equal)
             from = at;
     }
@@ -282,20 +301,21 @@ static int worker_done(void *state, const struct fetch_item *it, uint8_t *buf, s
     int rc;
     if (r->o->differential && !it->compressed)
         return write_differing(w, it, buf, skip, n, e);
-    if (buf == w->odd) {
-        item_add(&r->written, n);
-        rc = write_odd(w, buf, skip, n, it->pos, e);
-        buffer_return(w, buf);
-    } else {
-        const uint64_t due = *due_of(w, buf);
-        item_add(&r->written, n);
-        if (due)
-            throttle_until(r->writes, due);
-        else
-            throttle_wait(r->writes, n);
-        rc = writer_submit(w->writer, buf, skip, n, it->pos + skip, e);
-    }
     item_add(&r->progress->stored, n);
+    if (buf == w->odd) {
+        rc = write_piece(w, buf, skip, n, it->pos, e);
+        buffer_return(w, buf);
+        return rc;
+    }
+    const uint64_t due = *due_of(w, buf);
+    if (due)
+        throttle_until(r->writes, due);
+    else
+        throttle_wait(r->writes, n);
+    rc = write_around_zeros(w, buf, &skip, &n, it->pos, e);
+    if (rc >= 0 && n)
+        return writer_submit(w->writer, buf, skip, n, it->pos + skip, e);
+    buffer_return(w, buf);
     return rc;
 }
 
@@ -398,112 +418,6 @@ static int put_zeros(struct restore *r, uint64_t pos, uint64_t len, struct err *
     bool compare = r->o->differential || pos + skip + n <= r->check_below;
     return compare && target_is_block(r->target) ? compare_and_zero(r, pos + skip, n, e)
                                                  : zero_in_steps(r, pos + skip, n, e);
-}
-
-/* ---- noting the position ---- */
-
-/* A target has one state file, named after the target and not after the object: the next restore to it replaces the
- * file. */
-static void name_state(struct restore *r, const struct object_id *obj, const struct place *to, const struct stat *st)
-{
-    char id[OBJECT_ID_TEXT], place[96];
-    snprintf(r->state_head, sizeof r->state_head, "%s %llu", object_id_text(obj, id), (unsigned long long)r->to);
-    if (r->o->ranged)
-        snprintf(r->state_head + strlen(r->state_head), sizeof r->state_head - strlen(r->state_head), " from %llu",
-                 (unsigned long long)r->from);
-    place_key(to->name, to->fd, st, place, sizeof place);
-    snprintf(r->state_file, sizeof r->state_file, "%s/restore-%s", repo_cache_dir(r->repo), place);
-}
-
-/* Recorded position of an interrupted restore of this object to this target; -1 if there is none. */
-static int64_t read_position(const struct restore *r)
-{
-    CLEANUP_FCLOSE FILE *f = fopen(r->state_file, "re");
-    char line[600];
-    size_t head = strlen(r->state_head);
-    if (!f || !fgets(line, sizeof line, f) || strncmp(line, r->state_head, head) != 0 || line[head] != ' ')
-        return -1;
-    unsigned long long pos = strtoull(line + head, NULL, 10);
-    return pos <= r->to ? (int64_t)pos : -1;
-}
-
-/* A power failure must not take the name back. */
-static int sync_dir(const char *dir)
-{
-    CLEANUP_CLOSE int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return fd < 0 ? -1 : fsync(fd);
-}
-
-/* A lost state file only means a longer second restore: failures are logged, not fatal. */
-static void note_position(const struct restore *r, uint64_t pos)
-{
-    char tmp[4410];
-    snprintf(tmp, sizeof tmp, "%s.tmp", r->state_file);
-    FILE *f = fopen(tmp, "we");
-    bool ok = f && fprintf(f, "%s %llu\n", r->state_head, (unsigned long long)pos) > 0 && fflush(f) == 0 &&
-              fsync(fileno(f)) == 0;
-    if (f && fclose(f))
-        ok = false;
-    if (!ok || rename(tmp, r->state_file) < 0 || sync_dir(repo_cache_dir(r->repo)) < 0) {
-        log_warning("cannot record the position of the restore in %s: %s", r->state_file, strerror(errno));
-        unlink(tmp);
-    } else {
-        crash_point("restore-noted");
-    }
-}
-
-/* A position is recorded while the workers are busy with what is behind it. */
-struct noting {
-    uint64_t pos;        /* recorded */
-    double since;        /* when */
-    uint64_t stride;     /* until the next one, bytes */
-    uint64_t next, mark; /* the next one, and the fetcher's mark of it: to be recorded when all before it is written */
-};
-
-static void noting_begin(struct noting *n, const struct restore *r)
-{
-    const uint64_t pos = r->check_below > r->from ? r->check_below : r->from;
-    *n = (struct noting){.pos = pos, .since = mono_s(), .stride = SYNC_BYTES_MIN, .next = pos};
-}
-
-static int note_next(struct noting *n, struct restore *r, struct fetcher *f, struct err *e)
-{
-    int rc = fetcher_reach(f, n->mark, e);
-    if (rc < 0 || (rc = target_sync(r->target, e)) < 0)
-        return rc;
-    note_position(r, n->next);
-    const double now = mono_s(), took = now - n->since, bytes = (double)(n->next - n->pos);
-    const uint64_t most = n->stride < SYNC_BYTES_MAX / SYNC_GROWTH ? n->stride * SYNC_GROWTH : SYNC_BYTES_MAX;
-    const double wanted = took > 0 ? bytes / took * SYNC_SECONDS : (double)most;
-    n->stride = wanted >= (double)most ? most : wanted > (double)SYNC_BYTES_MIN ? (uint64_t)wanted : SYNC_BYTES_MIN;
-    n->pos = n->next;
-    n->since = now;
-    return 0;
-}
-
-static int note_if_due(struct noting *n, struct restore *r, struct fetcher *f, uint64_t pos, struct err *e)
-{
-    if (pos <= n->next || (pos - n->next < n->stride && mono_s() - n->since < SYNC_SECONDS))
-        return 0;
-    uint64_t mark;
-    int rc = fetcher_mark(f, &mark, e);
-    if (rc >= 0 && n->next > n->pos)
-        rc = note_next(n, r, f, e);
-    else
-        n->stride *= SYNC_GROWTH; /* the first one: there is to be enough work behind it */
-    n->next = pos;
-    n->mark = mark;
-    return rc;
-}
-
-/* Behind the last part: the position that was handed over is recorded while the rest is worked on. */
-static int note_last(struct noting *n, struct restore *r, struct fetcher *f, struct err *e)
-{
-    uint64_t mark;
-    if (n->next == n->pos)
-        return 0;
-    const int rc = fetcher_mark(f, &mark, e);
-    return rc < 0 ? rc : note_next(n, r, f, e);
 }
 
 /* ---- the coordinator ---- */
@@ -829,6 +743,7 @@ static void fill_result(struct restore *r, struct fetcher *f, double began)
     target_stats(r->target, &t);
     res->fetched_bytes = atomic_load(&r->fetched);
     res->written_bytes = atomic_load(&r->written);
+    res->zero_bytes += atomic_load(&r->zeroed);
     res->equal_bytes = atomic_load(&r->equal);
     res->resumed_bytes = atomic_load(&r->resumed);
     res->punched_bytes = t.punched + t.zeroed_out;
@@ -878,10 +793,10 @@ static int restore_to(struct repo *repo, const struct object_id *obj, uint64_t s
     int64_t noted = -1;
     int rc = 0;
     if (exists) {
-        name_state(&r, obj, place, &st);
+        position_name(&r, obj, place, &st);
         if (export && (rc = export_claim(&lock, r.state_file, place->name, e)) < 0)
             return rc;
-        noted = read_position(&r);
+        noted = position_read(&r);
     }
     if (noted > 0 && (uint64_t)noted > r.from) {
         ret->resumed_from = r.check_below = (uint64_t)noted;
@@ -906,9 +821,10 @@ static int restore_to(struct repo *repo, const struct object_id *obj, uint64_t s
     if (rc < 0)
         return rc;
     r.target = t;
+    r.zero_unit = r.buffers > 1 ? target_zero_unit(t) : 0; /* pieces of one buffer are written through another */
     if (stat_place(place, &st))
-        name_state(&r, obj, place, &st);
-    note_position(&r, r.check_below);
+        position_name(&r, obj, place, &st);
+    position_note(&r, r.check_below);
     ret->size = r.to - r.from;
     atomic_store(&r.progress->total, r.to - r.from);
     atomic_store(&r.progress->phase, PHASE_MOVING);
@@ -950,7 +866,7 @@ static int restore_to(struct repo *repo, const struct object_id *obj, uint64_t s
     reads->passed = NULL;
     if (o->verify) {
         /* One that is interrupted from here on compares the target by hash and reads it back. */
-        note_position(&r, r.to);
+        position_note(&r, r.to);
         crash_point("restore-written");
         rc = read_back(&r, obj, place, export, e);
         if (rc >= 0)
