@@ -271,6 +271,11 @@ maintenance-long: test-programs
 	    $(TEST_ENV) KOPIA=$(KOPIA) SEED=$$s ROUNDS=$(ROUNDS) tests/e2e/maintenance-long.sh || rc=1; \
 	done; exit $$rc
 
+# The limits of memory beside an index of ten million contents.
+.PHONY: memory-long
+memory-long: test-programs
+	@$(TEST_ENV) MEMORY_CONTENTS=10000000 AGAIN=0 tests/run.sh tests/e2e/memory.sh
+
 # The scripts of maintenance, and of each damaged blob, once more, with their repositories in S3 (the service of the
 # project's own).
 .PHONY: test-s3-maintenance
@@ -535,6 +540,7 @@ Test
   make check-valgrind     unit tests of what parses and computes, under valgrind
   make model              the engine's decisions against their model: SEQUENCES=200000
   make mutants            which changes of the decisions the tests notice: MUTANTS=200
+  make memory-long        limits of memory beside an index of ten million contents
   make maintenance-long   runs of maintenance among writers of all kinds, killed ones too; KOPIA=/path/to/kopia:
                           beside stock Kopia; SEEDS="1 2" ROUNDS=50
   make test-s3            a repository in an S3 service of yours: S3_ENDPOINT=URL S3_BUCKET=NAME S3_KEYS=FILE

@@ -85,12 +85,14 @@ same() { if [ "$2" = "$3" ]; then pass "$1"; else fail "$1" "\"$2\" is not \"$3\
 # secret FILE: what comes on standard input, in a file that only its owner can read, as password files have to be.
 secret() { (umask 077; cat >"$1.secret") && mv -f "$1.secret" "$1"; }
 # opener: sets SF to the command that derives each key once (tests/snapferry/keys.c), which lies in the build's
-# directory, or to the one that is tested if there is none or DERIVE_KEYS is set.
+# directory, or to the one that is tested if there is none or DERIVE_KEYS is set. What is called as $SNAPFERRY, because
+# it is killed, traced or waited for, is the same one where work is done (not in tests/cli, nor where it is installed).
 opener() {
     SF=${SNAPFERRY%/*}/tests/snapferry/snapferry
     [ -z "${DERIVE_KEYS:-}" ] && [ -x "$SF" ] || SF=$SNAPFERRY
 }
 opener
+case $0 in */e2e/* | */fault/*) SNAPFERRY=$SF ;; esac
 # sf REPO ARGS...: that command on a repository with the test's password file and cache.
 secret "$WORK/password" <<<"test password"
 sf() {

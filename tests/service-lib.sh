@@ -50,8 +50,18 @@ config_service() {
     CACHE=$WORK/cache config_main "$@"
     sed -i -e 's/^user = root$//' -e 's/^password-file = .*/password-file = cred:main/' "$CONF/snapferry.ini"
 }
+# The mover that is installed is from here on the one that derives each key once (tests/snapferry/keys.c), unless
+# DERIVE_KEYS is set: it may write no file of them, but read this one.
 repository_make() {
+    local keyed=$BUILD/tests/snapferry
+    if [ -z "${DERIVE_KEYS:-}" ] && [ -x "$keyed/snapferry-mover" ]; then
+        opener() { SF=$BUILD/tests/snapferry/snapferry; }
+    fi
     sf "$REPO" repo create --quiet --splitter DYNAMIC-1M-BUZHASH || return
+    if [ "$SF" = "$keyed/snapferry" ]; then
+        install -m 755 "$keyed/snapferry-mover" $OPT/libexec/snapferry/snapferry-mover &&
+            install -m 644 "$keyed/keys" $OPT/libexec/snapferry/keys || return
+    fi
     chown -R snapferry-mover: "$REPO"
     dropin 50-credentials '[Service]' "LoadCredential=main:$WORK/password"
 }

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # Anonymous and shared memory stay within --memory, mapped pages within --index-memory and what is documented beside it,
 # whatever the sizes of volume, chunks, packs and index. On a disk: tables mapped from a tmpfs would count as memory.
+# The index has MEMORY_CONTENTS contents: four million, of which less than half may be mapped; `make memory-long`: ten.
 TMPDIR=${MEMORY_TEST_DIR:-/var/tmp}
 . "$(dirname "$0")/../lib.sh"
 if [ -n "${SNAPFERRY_SANITIZED:-}" ]; then skip "memory" "a sanitizer's own memory would be measured"; finish; fi
@@ -32,7 +33,7 @@ within() {
     fi
 }
 
-random_file "$WORK/random" $((512 * MIB)) 21
+random_file "$WORK/random" $((256 * MIB)) 21
 sf "$R" repo create --quiet
 within "incompressible, 96 MiB" 96 0 -r "$R" backup "$WORK/random" --as t@h:/random --memory 96M
 within "the same again with its parent, 96 MiB" 96 0 -r "$R" backup "$WORK/random" --as t@h:/random \
@@ -50,7 +51,7 @@ rm -rf "$R"
 
 truncate -s 1T "$WORK/sparse"
 for i in $(seq 0 15); do
-    dd if="$WORK/random" of="$WORK/sparse" bs=1M skip=$((i * 16)) seek=$((i * 65000 + 17)) count=16 \
+    dd if="$WORK/random" of="$WORK/sparse" bs=1M skip=$((i * 8)) seek=$((i * 65000 + 17)) count=8 \
         conv=notrunc status=none
 done
 sf "$R" repo create --quiet
@@ -62,7 +63,6 @@ within "1 TiB sparse verified, 96 MiB" 96 0 -r "$R" verify --memory 96M
 rm -rf "$R" "$WORK/sparse"
 
 # The longest chunks and packs there are.
-truncate -s $((512 * MIB)) "$WORK/random"
 sf "$R" repo create --quiet --splitter DYNAMIC-8M-BUZHASH --pack-size 120MiB
 within "8 MiB chunks in 120 MiB packs, 96 MiB" 96 0 -r "$R" backup "$WORK/random" --as t@h:/none --memory 96M
 # The best compression needs more: the refusal tells how much, and that is enough.
@@ -73,7 +73,7 @@ within "8 MiB chunks compressed: what was asked for" "${need:-0}" 0 -r "$R" back
     --memory "${need:-0}M" --compression zstd-best-compression
 within "8 MiB chunks in 120 MiB packs, default" 256 0 -r "$R" backup "$WORK/random" --as t@h:/d --no-parent
 # A list of changes: two more chunks are held, one read apart and one of the sample.
-for i in $(seq 0 63); do echo "$((i * 8 * MIB + 4096)) 4096"; done >"$WORK/ranges"
+for i in $(seq 0 31); do echo "$((i * 8 * MIB + 4096)) 4096"; done >"$WORK/ranges"
 latest=$(sf "$R" snapshot list --json | jq -r '.snapshots | map(select(.source.path == "/d"))[-1].id')
 within "8 MiB chunks from a list of changes, default" 256 0 -r "$R" backup "$WORK/random" --as t@h:/d \
     --parent "$latest" --changed-ranges "$WORK/ranges"
@@ -99,22 +99,24 @@ within "8 MiB chunks with error correction, differential, what was asked for" "$
 check "the right bytes" cmp "$WORK/part" "$WORK/out"
 rm -rf "$R" "$WORK/out" "$WORK/part" "$CACHE"
 
-# An index of ten million contents.
-truncate -s $((256 * MIB)) "$WORK/random"
+# An index of many contents, in packs of a thousand.
+: "${MEMORY_CONTENTS:=4000000}"
+truncate -s $((128 * MIB)) "$WORK/random"
 sf "$R" repo create --quiet
-check "an index of ten million contents is made" "$TOOLS/make_index" "$R" "$WORK/password"
+check "an index of millions of contents is made" "$TOOLS/make_index" --contents "$MEMORY_CONTENTS" --blobs 20 \
+    "$R" "$WORK/password"
 within "opened cold" 96 0 -r "$R" snapshot list
 within "opened warm" 96 0 -r "$R" snapshot list
 check "opening it warm takes $(jq .seconds "$WORK/peak") s, less than 3" jq -e '.seconds < 3' "$WORK/peak"
-within "backup beside ten million contents, 96 MiB" 96 0 -r "$R" backup "$WORK/random" --as t@h:/r --memory 96M
+within "backup beside millions of contents, 96 MiB" 96 0 -r "$R" backup "$WORK/random" --as t@h:/r --memory 96M
 MAPPED=12
-within "backup beside ten million contents, 8 MiB of index pages" 96 0 -r "$R" backup "$WORK/random" --as t@h:/r2 \
+within "backup beside millions of contents, 8 MiB of index pages" 96 0 -r "$R" backup "$WORK/random" --as t@h:/r2 \
     --memory 96M --index-memory 8MiB
 MAPPED=66
-within "restore beside ten million contents, 96 MiB" 96 0 -r "$R" restore latest "$WORK/out" --as t@h:/r --memory 96M
+within "restore beside millions of contents, 96 MiB" 96 0 -r "$R" restore latest "$WORK/out" --as t@h:/r --memory 96M
 check "the right bytes" cmp "$WORK/random" "$WORK/out"
 # The made-up contents have no packs: verify finds that, for each pack once.
 MAPPED=130
-within "verify of ten million entries, 96 MiB" 96 15 -r "$R" verify --memory 96M
-same "each missing pack is told" "$(result damages <"$WORK/out.json")" 10000
+within "verify of millions of entries, 96 MiB" 96 15 -r "$R" verify --memory 96M
+same "each missing pack is told" "$(result damages <"$WORK/out.json")" $((MEMORY_CONTENTS / 1000))
 finish

@@ -9,12 +9,14 @@ R=$WORK/repo
 sf "$R" repo create --quiet
 sum() { openssl dgst -sha256 -r | cut -d' ' -f1; } # with the instructions of the CPU for it
 
-# Interrupted, and resumed. The image is data in three parts with holes between them.
-random_file "$WORK/random" $((700 * MIB)) 41
-{ cat "$WORK/random"; head -c $((60 * MIB)) /dev/zero; tail -c $((300 * MIB)) "$WORK/random" |
+# Interrupted, and resumed. The image is data in two parts with zeros between them, which is written slowly enough to be
+# interrupted behind the first 100 MB.
+random_file "$WORK/random" $((180 * MIB)) 41
+{ cat "$WORK/random"; head -c $((60 * MIB)) /dev/zero; tail -c $((100 * MIB)) "$WORK/random" |
     tr 'a' 'b'; } >"$WORK/image"
 sf "$R" backup "$WORK/image" --as t@h:/v --quiet --no-direct
-"$SNAPFERRY" -r "$R" --password-file "$WORK/password" restore latest "$WORK/out" --json >"$WORK/log" 2>"$WORK/err" &
+"$SNAPFERRY" -r "$R" --password-file "$WORK/password" restore latest "$WORK/out" --json --write-limit 120MiB \
+    >"$WORK/log" 2>"$WORK/err" &
 pid=$!
 noted() {
     find "$CACHE" -name 'restore-*' ! -name '*.tmp' -exec grep -qE ' [0-9]{9,}$' {} \; -print 2>/dev/null | grep -q .
@@ -28,7 +30,7 @@ else
     check "it says how to go on" grep -q 'same command again to resume' "$WORK/err"
     expect "another snapshot does not continue there" 17 -- sf "$R" restore latest/volume.json "$WORK/out"
     # What was restored before the note is compared, not trusted; what lies behind it is written anyway.
-    printf 'damage' | dd of="$WORK/out" bs=1M seek=1000 conv=notrunc status=none
+    printf 'damage' | dd of="$WORK/out" bs=1M seek=300 conv=notrunc status=none
     printf 'damage' | dd of="$WORK/out" bs=1M seek=40 conv=notrunc status=none
     out=$(sf "$R" restore latest "$WORK/out" --json)
     check "the same command goes on: $(result resumedBytes <<<"$out") bytes were there" \
@@ -41,7 +43,8 @@ else
 fi
 # kill -9 instead: the same.
 rm -f "$WORK/out"
-"$SNAPFERRY" -r "$R" --password-file "$WORK/password" restore latest "$WORK/out" --quiet 2>/dev/null &
+"$SNAPFERRY" -r "$R" --password-file "$WORK/password" restore latest "$WORK/out" --quiet \
+    --write-limit 120MiB 2>/dev/null &
 pid=$!
 for _ in $(seq 3000); do noted && break; kill -0 $pid 2>/dev/null || break; sleep 0.005; done
 kill -KILL $pid 2>/dev/null; wait $pid 2>/dev/null
@@ -50,7 +53,7 @@ check "the right bytes after the kill" cmp "$WORK/image" "$WORK/out"
 
 # A checkpoint's image has the full size: zeros stand for what had not been read.
 "$SNAPFERRY" -r "$R" --password-file "$WORK/password" backup "$WORK/image" --as t@h:/partial --quiet --no-parent \
-    --splitter DYNAMIC-2M-BUZHASH --compression zstd 2>/dev/null &
+    --splitter DYNAMIC-2M-BUZHASH --compression zstd --read-limit 120MiB 2>/dev/null &
 pid=$!
 before=$(find "$R/p" -name '*.f' | wc -l)
 for _ in $(seq 1000); do [ "$(find "$R/p" -name '*.f' | wc -l)" -gt $((before + 3)) ] && break; sleep 0.01; done

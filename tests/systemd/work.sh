@@ -3,6 +3,7 @@
 # The installed, sandboxed service does its work: clones in a volume's own directory, devices, hooks, both kinds of
 # plugins, restores to files and devices, verification; what its units look like from outside. (MS-01, MS-02, MS-47,
 # AP-21)
+DERIVE_KEYS=1 # programs as users have them
 . "$(dirname "$0")/../service-lib.sh"
 need_container "the installed service at work"
 service_install || { fail "make install" "$(cat "$WORK/install.log")"; finish; }

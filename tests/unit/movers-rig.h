@@ -105,7 +105,7 @@ static inline void rig_log(enum log_level lvl, const char *line, void *arg)
     fprintf(stderr, "# %s: %s\n", names[lvl], line);
 }
 
-/* A daemon without movers yet. `program` NULL: the real one. */
+/* A daemon without movers yet. `program` NULL: the real one, which derives each key once where that was built. */
 static inline void rig_new(struct rig *r, const char *program)
 {
     *r = (struct rig){.dir = "/tmp/snapferry-movers-XXXXXX", .stall_timeout_s = 60, .grace_s = 5, .go_timeout_s = 30};
@@ -115,7 +115,9 @@ static inline void rig_new(struct rig *r, const char *program)
     assert_non_null(mkdtemp(r->dir));
     assert_int_equal(chmod(r->dir, 0755), 0);
     char given[4096];
-    snprintf(given, sizeof given, "%s/snapferry-mover", build ? build : "build");
+    snprintf(given, sizeof given, "%s/tests/snapferry/snapferry-mover", build ? build : "build");
+    if (access(given, X_OK) < 0)
+        snprintf(given, sizeof given, "%s/snapferry-mover", build ? build : "build");
     if (!program && !realpath(given, r->program))
         fail_msg("there is no %s: run make first, or set BUILD", given);
     if (program)
