@@ -4,7 +4,8 @@ set -u
 : "${SNAPFERRY:=build/snapferry}" "${GOLDEN:=build/golden}" "${TOOLS:=build/tests/tools}"
 SNAPFERRY=$(realpath "$SNAPFERRY") TOOLS=$(realpath -m "$TOOLS")
 [ -x "$SNAPFERRY" ] || { echo "Bail out! there is no $SNAPFERRY: run make first" >&2; exit 1; }
-WORK=$(mktemp -d "${TMPDIR:-/tmp}/snapferry-test.XXXXXX")
+[ -z "${ON_DISK:-}" ] || TMPDIR=${DISK_TMPDIR:-${TMPDIR:-/tmp}} SCRATCH= # not in memory (tests/run.sh)
+WORK=$(mktemp -d "${SCRATCH:-${TMPDIR:-/tmp}/snapferry-test.}XXXXXX")
 export XDG_CACHE_HOME=$WORK/cache HOME=$WORK
 CACHE=$WORK/cache
 # jq 1.6 parses its builtins at every start, for 30 ms of CPU, and the tests start it thousands of times: theirs is

@@ -23,7 +23,26 @@ umask 022 # and no signal is ignored: where the tests are started from must not 
 cpus=$(nproc)
 : "${JOBS:=$((cpus < 4 ? cpus * 3 + 1 : 8))}"
 logs=$(mktemp -d)
-trap 'rm -rf "$logs"' EXIT
+scratch=
+leave() {
+    [ -z "$scratch" ] || { umount -l "$scratch" && rmdir "$scratch"; }
+    rm -rf "$logs"
+}
+trap leave EXIT
+
+# Most of the time of a test that syncs and deletes is the disk's. The files of the tests are in a tmpfs where one can be
+# mounted and there is memory for it; scripts that say ON_DISK=1 have theirs on the disk (tests/lib.sh).
+export DISK_TMPDIR=${TMPDIR:-/tmp}
+if [ -z "${TMPDIR:-}${SNAPFERRY_IN_CONTAINER:-}" ] && [ "$(id -u)" -eq 0 ] &&
+    [ "$(awk '/^MemAvailable:/ { print int($2 / 1048576) }' /proc/meminfo)" -ge 8 ]; then
+    scratch=$(mktemp -d /tmp/sf-XXXX)
+    if mount -t tmpfs -o mode=1777,size=50%,nr_inodes=0 snapferry-tests "$scratch" 2>/dev/null; then
+        export TMPDIR=$scratch SCRATCH=$scratch/ # short: sockets and sections have names of limited length
+    else
+        rmdir "$scratch"
+        scratch=
+    fi
+fi
 
 # One program; its log, exit status, seconds, and those of CPU of all processes that were waited for, are left in files
 # named after its number.

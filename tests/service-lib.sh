@@ -4,7 +4,7 @@
 # /etc, which only a container of our own may have done to it (tests/nspawn.sh). The daemon is systemd's, no child of
 # the script.
 mkdir -p /srv
-export TMPDIR=${SNAPFERRY_SERVICE_DIR:-/srv}
+export TMPDIR=${SNAPFERRY_SERVICE_DIR:-/srv} SCRATCH=
 . "$(dirname "${BASH_SOURCE[0]}")/daemon-lib.sh"
 unset SNAPFERRY_NO_SYSTEMD
 OPT=/opt/snapferry CONF=/etc/snapferry STATE=/var/lib/snapferry RUN=/run/snapferry

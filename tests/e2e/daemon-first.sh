@@ -3,6 +3,7 @@
 # The daemon's main job: a [job] of image volumes on XFS and btrfs goes through native snapshot and mover into the
 # repository and comes back from either place (MS-01, MS-11, AO-30, RS-01, RS-26, CF-49).
 DERIVE_KEYS=1 # programs as users have them
+ON_DISK=1
 . "$(dirname "$0")/../daemon-lib.sh"
 need_root "the daemon backs volumes up"
 fs_make xfs xfs && fs_make btrfs btrfs || exit 1

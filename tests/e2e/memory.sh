@@ -3,7 +3,7 @@
 # Anonymous and shared memory stay within --memory, mapped pages within --index-memory and what is documented beside it,
 # whatever the sizes of volume, chunks, packs and index. On a disk: tables mapped from a tmpfs would count as memory.
 # The index has MEMORY_CONTENTS contents: four million, of which less than half may be mapped; `make memory-long`: ten.
-TMPDIR=${MEMORY_TEST_DIR:-/var/tmp}
+TMPDIR=${MEMORY_TEST_DIR:-/var/tmp} SCRATCH=
 . "$(dirname "$0")/../lib.sh"
 if [ -n "${SNAPFERRY_SANITIZED:-}" ]; then skip "memory" "a sanitizer's own memory would be measured"; finish; fi
 MIB=1048576

@@ -4,6 +4,7 @@
 # directions, swap, mounts of other namespaces, processes), a target that another restore writes, a repository; and
 # targets that are taken away while they are written.
 # Its mounts are its own: a mover of another test, in a namespace of its own, would hold a copy of them.
+ON_DISK=1
 . "$(dirname "$0")/../own-mounts.sh"
 . "$(dirname "$0")/../lib.sh"
 MIB=1048576

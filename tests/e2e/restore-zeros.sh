@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # Zeros among the data of a chunk are not written where they need take no space: a restored file, device or export is no
 # larger than what was backed up. What was there before is zeroed. (AP-06, CF-16; thin volumes: tests/vm/11-lvm-thin.sh)
+ON_DISK=1
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../nbd-lib.sh"
 MIB=1048576

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # Restore in all its ways: interrupted and resumed, of a checkpoint's partial image, in ranges, onto devices, onto a
 # full file system, and of what the real Kopia stored.
+ON_DISK=1
 . "$(dirname "$0")/../own-mounts.sh"
 . "$(dirname "$0")/../lib.sh"
 MIB=1048576

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
 # Backup and restore of files and block devices of all kinds of sizes and contents, compared byte by byte.
+ON_DISK=1
 . "$(dirname "$0")/../lib.sh"
 R=$WORK/repo
 DERIVE_KEYS=1 # at first the command as users have it

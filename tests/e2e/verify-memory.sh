@@ -3,7 +3,7 @@
 # verify stays within --memory whatever somebody has written into the repository: contents as long as the format allows,
 # directories of one such content, directories in each other. What does not fit is refused, naming the memory that is
 # needed, and with that it is verified.
-TMPDIR=${MEMORY_TEST_DIR:-/var/tmp}
+TMPDIR=${MEMORY_TEST_DIR:-/var/tmp} SCRATCH=
 . "$(dirname "$0")/../lib.sh"
 if [ -n "${SNAPFERRY_SANITIZED:-}" ]; then skip "memory" "a sanitizer's own memory would be measured"; finish; fi
 MIB=1048576

@@ -65,8 +65,7 @@ ssize_t preadv64(int fd, const struct iovec *iov, int n, off64_t pos)
 static inline int make_scratch(void **state)
 {
     (void)state;
-    strcpy(scratch_dir, "/tmp/snapferry-backup-XXXXXX");
-    return mkdtemp(scratch_dir) ? 0 : -1;
+    return scratch_new(scratch_dir, sizeof scratch_dir) ? 0 : -1;
 }
 
 static inline int remove_one(const char *path, const struct stat *st, int type, struct FTW *f)

@@ -18,6 +18,19 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 
+/* A new directory, in TMPDIR, which the runner of the tests has in memory where it can, unless its name were longer
+ * than the usual one. NULL: errno. */
+static inline char *scratch_new(char *ret, size_t size)
+{
+    static const char usual[] = "/tmp/snapferry-test-XXXXXX";
+    const char *tmp = getenv("TMPDIR");
+    if (!tmp || strlen(tmp) + sizeof "/XXXXXX" > sizeof usual)
+        snprintf(ret, size, "%s", usual);
+    else
+        snprintf(ret, size, "%s/XXXXXX", tmp);
+    return mkdtemp(ret);
+}
+
 /* Path of a golden file: $SNAPFERRY_FIXTURES (default tests/fixtures) + "/" + name. Static buffer, four in turn. */
 static inline const char *fixture_path(const char *name)
 {

@@ -565,8 +565,7 @@ static const struct epoch_hooks sim_hooks = {sim_now, sim_sleep, sim_step, NULL}
 static void open_repo(struct repo *r, unsigned version)
 {
     struct err e = ERR_INIT;
-    strcpy(r->dir, "/tmp/test_epoch.XXXXXX");
-    assert_non_null(mkdtemp(r->dir));
+    assert_non_null(scratch_new(r->dir, sizeof r->dir));
     assert_ok(blobs_open_dir(&r->b, r->dir, BLOBS_CREATE, NULL, 0, &e), &e);
     struct format_create c = {.version = version, .unique_id = test_unique_id};
     assert_ok(format_create(r->b, &c, "password", &e), &e);

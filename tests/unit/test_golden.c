@@ -15,7 +15,7 @@
 #include <openssl/evp.h>
 #include <sys/stat.h>
 
-static char cache[] = "/tmp/snapferry-golden-XXXXXX";
+static char cache[64];
 
 struct golden {
     char name[128];
@@ -332,8 +332,7 @@ static void indexed_open(struct indexed *g, const char *password)
         r = sealer_new(&g->s, g->f, &e);
     if (r < 0)
         fail_msg("%s: %s", g->name, e.msg);
-    strcpy(g->cache, "/tmp/test_golden.XXXXXX");
-    assert_non_null(mkdtemp(g->cache));
+    assert_non_null(scratch_new(g->cache, sizeof g->cache));
 }
 
 static void indexed_close(struct indexed *g)
@@ -484,7 +483,7 @@ static void every_index_has_the_blobs_and_contents_of_stock(void **state)
 static int setup(void **state)
 {
     (void)state;
-    return mkdtemp(cache) ? 0 : -1;
+    return scratch_new(cache, sizeof cache) ? 0 : -1;
 }
 
 static int teardown(void **state)

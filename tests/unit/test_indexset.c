@@ -30,8 +30,7 @@ static void make_repo(struct repo *r, unsigned version, unsigned ecc)
 {
     struct err e = ERR_INIT;
     memset(r, 0, sizeof *r);
-    strcpy(r->dir, "/tmp/test_indexset.XXXXXX");
-    assert_non_null(mkdtemp(r->dir));
+    assert_non_null(scratch_new(r->dir, sizeof r->dir));
     snprintf(r->store, sizeof r->store, "%s/store", r->dir);
     snprintf(r->cache, sizeof r->cache, "%s/cache", r->dir);
     assert_ok(blobs_open_dir(&r->b, r->store, BLOBS_CREATE, NULL, 0, &e), &e);

@@ -38,8 +38,8 @@ static inline void testrepo_open(struct testrepo *t, const char *repo, const cha
 
 static inline void testrepo_dir(struct testrepo *t)
 {
-    *t = (struct testrepo){.dir = "/tmp/snapferry-test-XXXXXX"};
-    assert_non_null(mkdtemp(t->dir));
+    *t = (struct testrepo){.r = NULL};
+    assert_non_null(scratch_new(t->dir, sizeof t->dir));
 }
 
 /* A new, empty repository. `secret` (32 bytes) decides the content ids; NULL: random. */
