@@ -44,23 +44,24 @@ vm_end() {
 qmp() {
     local name=$1
     shift
-    /usr/bin/python3 tests/tools/qmp.py "$WORK/$name.test" "$@"
+    timeout 100 /usr/bin/python3 tests/tools/qmp.py "$WORK/$name.test" "$@"
 }
-# vm_io NAME DRIVE COMMAND...: commands of qemu-io, as the guest's device does them. Fails if one does.
+# vm_io NAME DRIVE COMMAND...: commands of qemu-io, as the guest's device does them. Fails if one does; QEMU answers
+# nothing, and has their output in its own.
 vm_io() {
-    local name=$1 device=/machine/peripheral/dev${2#vd}/virtio-backend words=() c
+    local name=$1 device=/machine/peripheral/dev${2#vd}/virtio-backend words=() c from
+    from=$(stat -c %s "$WORK/$name.log")
     shift 2
     for c in "$@"; do
         words+=(human-monitor-command "$(jq -cn --arg c "qemu-io -d $device \"$c\"" '{"command-line": $c}')")
     done
-    qmp "$name" "${words[@]}" >"$WORK/io.out" 2>&1 && ! grep -qi 'error\|failed\|invalid' "$WORK/io.out"
+    qmp "$name" "${words[@]}" >"$WORK/io.out" 2>&1 || return
+    tail -c +$((from + 1)) "$WORK/$name.log" >"$WORK/io.out"
+    ! grep -q 'failed\|not found\|rror' "$WORK/io.out"
 }
 # vm_ours NAME: everything in the machine that has a name of ours, one in a line.
 vm_ours() {
-    {
-        qmp "$1" query-named-block-nodes '{"flat": true}' |
-            jq -r '.[] | ."node-name", (."dirty-bitmaps"[]?.name | select(. != null))'
-        qmp "$1" query-block-exports | jq -r '.[].id'
-        qmp "$1" query-fdsets | jq -r '.[].fds[].opaque'
-    } | grep '^snapferry' | sort
+    qmp "$1" query-named-block-nodes '{"flat": true}' query-block-exports query-fdsets query-jobs |
+        jq -r '.[] | ."node-name", ."dirty-bitmaps"[]?.name, .id, .fds[]?.opaque | select(. != null)' |
+        grep '^snapferry' | sort
 }
