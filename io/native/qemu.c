@@ -259,7 +259,7 @@ static int end(const struct driver_class *c, const char *name, const char *alias
     }
     *gone = !qemu_ours(&m.s, alias, &node, t);
     if (!*gone && strcmp(t->node, c->node) != 0)
-        return err_set(e, ERR_SOURCE, EPERM, "native snapshot %s of %s belongs to node %s", alias, name, t->node);
+        return err_plain(e, ERR_PERMISSION, EPERM, "native snapshot %s of %s belongs to node %s", alias, name, t->node);
     return *gone ? 0 : qemu_unmake(c, m.q, &n, alias, all, e);
 }
 

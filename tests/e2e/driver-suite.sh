@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
 # One suite over every driver of native snapshots, each on the real thing: XFS, btrfs, a loop device; overlays by the
-# example hook; images of Ceph. (RS-11, RS-12, RS-13, RS-20, RS-21, RS-22, RS-26, PVC-05, PVC-06, PVC-07, PVC-10,
-# PVC-21, PVC-24, CF-27)
+# example hook; exports of qemu-nbd, drives of a running QEMU, images of Ceph. (RS-11, RS-12, RS-13, RS-20, RS-21,
+# RS-22, RS-26, PVC-05, PVC-06, PVC-07, PVC-10, PVC-21, PVC-24, CF-27)
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../ceph-lib.sh"
+. "$(dirname "$0")/../nbd-lib.sh"
+. "$(dirname "$0")/../qemu-lib.sh"
 is_root || { skip "drivers on real file systems" "needs root for mounts and loop devices"; finish; }
 
 # image FILE MIB MKFS...: a file system on a loop device, mounted at $WORK/NAME.
@@ -97,8 +99,34 @@ truncate -s 8M "$WORK/raw"
 dev=$(loop_device "$WORK/raw"); at_exit "losetup -d $dev"
 suite device "$TOOLS/driver_suite" --driver device --match "$dev" --volume "$dev" --far "$WORK/far" --tiny "$WORK/tiny"
 
-# Images of Ceph are no files: written by a program, read from a server. Restores to them: tests/e2e/rbd-restore.sh.
+# What follows are no files: written by a program, read from a server.
 cd "$(dirname "$0")/../.." || exit 1
+cat >"$WORK/put-served" <<END
+#!/bin/bash
+cat >"$WORK/put.data"
+write="write -s $WORK/put.data \$2 \$(stat -c %s "$WORK/put.data")"
+case \$1 in
+nbd+unix:*) exec qemu-io -f raw -c "\$write" "\$1" ;;
+qemu:*) exec /usr/bin/python3 "$PWD/tests/tools/qmp.py" "$WORK/suite.test" human-monitor-command \\
+    "{\"command-line\": \"qemu-io -d /machine/peripheral/deva/virtio-backend \\\\\"\$write\\\\\"\"}" ;;
+esac
+END
+chmod +x "$WORK/put-served"
+truncate -s 8M "$WORK/nbd.raw" "$WORK/qemu.raw"
+nbd_qemu "$WORK/suite.sock" disk "$WORK/nbd.raw" -f raw || fail "qemu-nbd starts" "$(cat "$WORK/suite.sock.log")"
+V=$(uri "$WORK/suite.sock" disk)
+suite nbd "$TOOLS/driver_suite" --driver nbd --match "$V" --volume "$V" --accept --write "$WORK/put-served" \
+    --absent "$(uri "$WORK/suite.sock" nosuch)"
+nbd_stop "$WORK/suite.sock"
+mkdir -m 700 "$WORK/fleece"
+vm_start suite "$WORK/qemu.raw" || fail "a machine starts"
+V=qemu://$WORK/vm/suite.qmp/vda
+suite qemu "$TOOLS/driver_suite" --driver qemu --match "$V" --volume "$V" --target "$WORK/fleece" \
+    --write "$WORK/put-served" --absent "qemu://$WORK/vm/suite.qmp/nosuch"
+same "qemu: nothing is left in the machine" "$(vm_ours suite)" ""
+vm_end suite
+
+# Restores to images of Ceph: tests/e2e/rbd-restore.sh.
 if rbd_cluster vms; then
     rbd create -s 8M vms/disk
     printf '#!/bin/sh\nLD_LIBRARY_PATH=%s exec /usr/bin/python3 %s %s put "$@"\n' "$CEPH_LIBS" \

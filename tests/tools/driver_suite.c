@@ -16,12 +16,14 @@
 #include "io/native/driver.h"
 #include "io/native/rbd.h"
 #include "io/source.h"
+#include "io/target-nbd.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
 #include <inttypes.h>
 #include <libgen.h>
+#include <semaphore.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,6 +46,8 @@ static bool logical; /* volumes of LVM or ZFS: a snapshot's node is there only w
 static bool zfs;
 static const char *writer; /* NULL: volumes are files or devices */
 static const char *absent;
+static bool snapshots; /* it takes native snapshots, whether they can be retained or not */
+static bool ends;      /* a native snapshot is readable until its backup has ended, and another one waits for that */
 static bool plugin; /* names, modes and classes of errors are its own business */
 static int number, failures;
 static struct err e;
@@ -260,11 +264,20 @@ static bool same_tag(const struct native_tag *a, const struct native_tag *b)
            a->created_ns == b->created_ns && a->seq == b->seq;
 }
 
+/* The backup of it has ended. */
+static void backup_ends(const struct native *n)
+{
+    struct exposure x;
+    if (ends)
+        ok(d->expose(&own, n, &own, EXPOSE_NATIVE, true, "", &x, &e) == 0 && d->unexpose(&own, &x, &e) == 0,
+           "its backup ends");
+}
+
 static bool drop(const struct native *n)
 {
     bool gone = true;
     bool removed = ok(d->remove(&own, n, &gone, &e) == 0 && !gone, "remove %s", n->tag.alias);
-    return ok(!(can & DRIVER_SNAPSHOT) || !exists(n->handle), "it is gone from the storage") && removed;
+    return ok(!snapshots || !exists(n->handle), "it is gone from the storage") && removed;
 }
 
 /* ---- tests ---- */
@@ -347,12 +360,12 @@ static void test_native(void)
     if (!take(name, &v, &n))
         return;
     ok(n.size == v.size && strcmp(n.tag.volume_id, v.id) == 0, "its size and volume (RS-13)");
-    ok(n.crash_consistent == ((can & DRIVER_SNAPSHOT) != 0),
+    ok(n.crash_consistent == snapshots,
        "it says honestly whether it is one point in time (PVC-24)");
     json_t *j = native_to_json(&n);
     ok(j && native_from_json(&back, j, &e) == 0 && memcmp(&back, &n, sizeof n) == 0, "as a document and back");
     json_decref(j);
-    if (!(can & DRIVER_SNAPSHOT)) {
+    if (!snapshots) {
         ok(strcmp(n.handle, v.name) == 0 && listed(n.tag.alias).all == 0, "nothing was made");
     } else {
         struct search s = listed(n.tag.alias);
@@ -368,11 +381,14 @@ static void test_native(void)
     ok(d->find(&own, &v, n.tag.alias, "/nowhere/at/all", &again, &e) == 0, "and with a wrong one");
     if (can & DRIVER_NATIVE_RO) {
         ok(d->expose(&own, &n, &own, EXPOSE_NATIVE, true, "", &x, &e) == 0, "expose it as it is");
-        ok(x.read_only && !x.handle[0] && !x.alias[0] && x.size == n.size && strcmp(x.klass, own.name) == 0,
+        ok(x.read_only && (ends || !x.handle[0]) && !x.alias[0] && x.size == n.size && strcmp(x.klass, own.name) == 0,
            "nothing was made for that");
         check_read_only(&own, &x, 1);
         ok(d->unexpose(&own, &x, &e) == 0 && d->find(&own, &v, n.tag.alias, n.handle, &again, &e) == 0,
            "unexpose leaves it alone");
+        if (ends)
+            refused(d->expose(&own, &n, &own, EXPOSE_NATIVE, true, "", &x, &e), ERR_NOT_FOUND,
+                    "but its point in time has ended");
         int rc = d->expose(&own, &n, &own, EXPOSE_NATIVE, false, "", &x, &e);
         refused(rc, plugin && e.cls ? e.cls : ERR_USAGE, "it is never writable");
     }
@@ -384,7 +400,7 @@ static void test_native(void)
     else
         refused(d->snapshot(&own, &grown, &t, &again, &e), ERR_SOURCE, "another volume under that name is refused");
     drop(&n);
-    if (can & DRIVER_SNAPSHOT) {
+    if (snapshots) {
         ok(d->remove(&own, &n, &gone, &e) == 0 && gone, "removing it again: gone already (RS-21)");
         refused(d->find(&own, &v, n.tag.alias, n.handle, &again, &e), ERR_NOT_FOUND,
                 "it is not found any more (RS-26)");
@@ -398,7 +414,7 @@ static void test_renamed(void)
     struct native n, now;
     char other[VOLUME_NAME_MAX], base[VOLUME_NAME_MAX];
     struct stat st;
-    if (!(can & DRIVER_SNAPSHOT) || !take(name, &v, &n))
+    if (!snapshots || !take(name, &v, &n))
         return;
     if (lstat(n.handle, &st) < 0 || !S_ISREG(st.st_mode) || plugin) {
         not_of("renamed by an administrator", plugin ? "names are the plugin's" : "the snapshot is no file");
@@ -431,8 +447,9 @@ static void test_foreign(void)
     struct driver_class theirs = own;
     char file[VOLUME_NAME_MAX], copy[VOLUME_NAME_MAX];
     bool gone = true;
-    if (!(can & DRIVER_SNAPSHOT) || !take(name, &v, &n))
+    if (!snapshots || !take(name, &v, &n))
         return;
+    backup_ends(&n);
     theirs.node = "node2";
     struct native_tag t = new_tag(&v);
     ok(d->snapshot(&theirs, &v, &t, &other, &e) == 0, "a snapshot of another node on the same storage");
@@ -614,6 +631,76 @@ static void test_target_in_place(void)
     refused(d->target(&own, name, v.size + 1, alias, true, &t, &e), ERR_TARGET, "a target that is too small");
     refused(d->target(&own, "/dev/no-such-device", v.size, alias, true, &t, &e), ERR_NOT_FOUND,
             "a target that is not there");
+}
+
+struct put {
+    struct nbd_write w;
+    sem_t end;
+    int sys;
+};
+
+static void put_ended(struct nbd_write *w, int sys)
+{
+    struct put *p = w->arg;
+    p->sys = sys;
+    sem_post(&p->end);
+}
+
+static bool export_put(struct nbd_target *t, const uint8_t *buf, size_t len)
+{
+    struct put p = {.w = {.buf = buf, .len = len, .done = put_ended, .arg = &p}};
+    sem_init(&p.end, 0, 0);
+    nbd_target_write(t, &p.w);
+    while (sem_wait(&p.end) < 0 && errno == EINTR)
+        ;
+    return p.sys == 0 && nbd_target_flush(t, &e) == 0;
+}
+
+/* Through what a mover gets: a connected socket. */
+static bool export_filled(const struct restore_target *t, uint64_t seed)
+{
+    CLEANUP_FREE uint8_t *buf = malloc(4 * MIB);
+    struct nbd_target *n = NULL;
+    int fd;
+    if (!buf || driver_target_open(t->path, &fd, &e) < 0 || nbd_target_open(&n, fd, t->path, t->size, NULL, &e) < 0)
+        return false;
+    fill(buf, 4 * MIB, seed);
+    const bool good = export_put(n, buf, 4 * MIB);
+    nbd_target_free(n);
+    return good;
+}
+
+static bool export_holds(uint64_t seed)
+{
+    CLEANUP_FREE uint8_t *want = malloc(4 * MIB), *got = malloc(4 * MIB);
+    int fd = -1;
+    if (!want || !got || driver_target_open(name, &fd, &e) < 0)
+        return false;
+    fill(want, 4 * MIB, seed);
+    const bool good = served(fd, name, got, 0, 4 * MIB) && memcmp(want, got, 4 * MIB) == 0;
+    close(fd);
+    return good;
+}
+
+static void test_target_export(void)
+{
+    struct volume v;
+    struct restore_target t;
+    char alias[ALIAS_LEN + 1];
+    if (!ok(write_pattern(name, 0, 4 * MIB, 4) && d->resolve(&own, name, &v, &e) == 0, "an export with data"))
+        return;
+    alias_new(alias);
+    refused(d->target(&own, name, v.size, alias, TARGET_NEW, &t, &e), ERR_TARGET, "is refused as a target");
+    ok(d->target(&own, name, v.size, alias, TARGET_REPLACE, &t, &e) == 0 && strcmp(t.path, name) == 0 &&
+           export_holds(4),
+       "unless told: restored in place");
+    ok(export_filled(&t, 5) && d->target_commit(&own, &t, &e) == 0 && d->target_commit(&own, &t, &e) == 0 &&
+           export_holds(5),
+       "written through its socket and committed, twice");
+    ok(d->target_abort(&own, &t, &e) == 0 && d->target_abort(&own, &t, &e) == 0 && export_holds(5),
+       "aborted, twice: nothing but what a mover writes is changed");
+    refused(d->target(&own, name, v.size + 1, alias, TARGET_REPLACE, &t, &e), ERR_TARGET, "a target that is too small");
+    refused(d->target(&own, absent, v.size, alias, TARGET_REPLACE, &t, &e), ERR_TARGET, "a target that is not there");
 }
 
 static void test_target(void)
@@ -819,6 +906,8 @@ static int run(void)
     int rc = d->abilities(&own, &can, &e);
     if (!ok(rc == 0 && can, "abilities %#x", can))
         return 1;
+    ends = !strcmp(own.driver, "qemu");
+    snapshots = (can & DRIVER_SNAPSHOT) || ends;
     test_volumes();
     test_native();
     test_renamed();
@@ -831,6 +920,8 @@ static int run(void)
         test_target();
     else if ((can & DRIVER_TARGET) && !strcmp(own.driver, "device"))
         test_target_in_place();
+    else if ((can & DRIVER_TARGET) && !strcmp(own.driver, "nbd"))
+        test_target_export();
     else if ((can & DRIVER_TARGET) && logical)
         test_target_lv();
     else
