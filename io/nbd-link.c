@@ -34,6 +34,7 @@ struct nbd_link {
     const _Atomic bool *stopped; /* NULL: no cancel */
     pthread_t thread;
     bool started;
+    bool point_in_time; /* made by driver qemu, of a running machine */
     bool one_cluster; /* no read goes beyond a multiple of max_block */
 
     pthread_mutex_t mu;
@@ -89,6 +90,9 @@ __attribute__((format(printf, 3, 4))) static void link_fail(struct nbd_link *l, 
         err_hint(&l->dead, "it is incomplete; when its server is back, the same command resumes");
     } else if (l->dead.cls == ERR_NONE) {
         err_plain(&l->dead, ERR_SOURCE, sys, "NBD export %s cannot be read any more: %s", l->name, why);
+        if (l->point_in_time && sys == ESTALE)
+            err_hint(&l->dead, "the storage class's target needs space for all that the guest overwrites during a "
+                               "backup, on storage that is no slower than its drive; back up the volume again");
     }
     pthread_mutex_unlock(&l->mu);
 }
@@ -194,6 +198,10 @@ static int read_completed(void *arg, int *error)
         read_end(q, -EIO);
     else if (*error == ENOTCONN) /* libnbd's, of a lost connection */
         return 1;
+    else if (*error == EINVAL && l->point_in_time) /* EACCES of QEMU, for which the protocol has no number */
+        link_fail(l, ESTALE,
+                  "QEMU has given up this point in time, since what the guest overwrites could not be copied to the "
+                  "fleecing image: there is no space left for it, or its storage does not answer in time");
     else if (*error)
         link_fail(l, *error, "the server answers a read of %zu bytes at %" PRIu64 " with: %s", q->len, q->pos,
                   strerror(*error));
@@ -605,6 +613,7 @@ int nbd_link_open(struct nbd_link **ret, int fd, const struct nbd_uri *u, const 
     l->stopped = o->stop;
     l->todo_tail = &l->todo;
     l->orders_tail = &l->orders;
+    l->point_in_time = strncmp(u->export, NBD_POINT_IN_TIME, sizeof NBD_POINT_IN_TIME - 1) == 0;
     nbd_uri_text(u, l->name);
     pthread_mutex_init(&l->mu, NULL);
     pthread_mutex_init(&l->map_mu, NULL);

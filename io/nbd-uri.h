@@ -18,6 +18,7 @@
 
 #define NBD_EXPORT_MAX 1024
 #define NBD_URI_MAX 4096
+#define NBD_POINT_IN_TIME "snapferry-" /* exports of driver qemu begin with it */
 
 struct nbd_uri {
     char socket[108]; /* absolute path of a Unix socket; "": TCP */

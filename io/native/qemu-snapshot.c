@@ -21,20 +21,27 @@
 #include "base/json.h"
 #include "base/time.h"
 #include "io/native/tag.h"
+#include "proc/spawn.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
-#define COPY_TIMEOUT_S                                                                                                 \
-    30              /* a write of the guest waits no longer for the fleecing image: then the snapshot is given up */
+/* A write of the guest waits no longer for the fleecing image: then the snapshot is given up. QEMU before 9.1 has the
+ * nanoseconds in 32 bits: of more than 4 s it takes the remainder. */
+#define COPY_TIMEOUT_S 4
 #define DELETE_S 20 /* until clients of an export are disconnected */
+#define STORAGE_S 5 /* in which the storage of fleecing images answers, or is taken for one that hangs */
 #define POLL_MS 50
 
 static int call(struct qmp *q, const char *command, json_t *args, struct err *e)
@@ -196,10 +203,11 @@ static int fleece_make(const struct making *m)
     if (rc < 0)
         return rc;
     snprintf(path, sizeof path, "/dev/fdset/%d", (int)id);
-    return call(
-        m->q, "blockdev-add",
-        json_pack("{s:s,s:s,s:s,s:s}", "driver", "file", "node-name", m->fleece, "filename", path, "discard", "unmap"),
-        m->e);
+    /* Without no-flush QEMU would write all of it to the disk when the node is deleted, and stand still meanwhile. */
+    return call(m->q, "blockdev-add",
+                json_pack("{s:s,s:s,s:s,s:s,s:{s:b}}", "driver", "file", "node-name", m->fleece, "filename", path,
+                          "discard", "unmap", "cache", "no-flush", 1),
+                m->e);
 }
 
 static int filter_make(const struct making *m)
@@ -460,6 +468,58 @@ static int node_delete(struct qmp *q, const struct qemu_state *s, const char *no
     return qemu_node_find(s, node) ? call(q, "blockdev-del", json_pack("{s:s}", "node-name", node), e) : 0;
 }
 
+static void storage_write(int channel, void *arg)
+{
+    const char *target = arg;
+    (void)channel;
+    CLEANUP_CLOSE int fd = open(target, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+    if (fd >= 0 && pwrite(fd, "", 1, 0) == 1)
+        fdatasync(fd);
+}
+
+/* Whether what begins to write to the target ends in time, well or not: in a process that may hang in place of ours. */
+static int storage_probe(const char *target, bool *answers, struct err *e)
+{
+    int ends[2];
+    struct spawned p;
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return err_set(e, ERR_GENERIC, errno, "cannot make a pipe");
+    const struct spawn_function f = {.name = "snapferry-probe",
+                                     .fn = storage_write,
+                                     .arg = (void *)target,
+                                     .channel = ends[1],
+                                     .no_standard = true,
+                                     .dies_with_parent = true};
+    int rc = spawn_function(&p, &f, e);
+    close(ends[1]);
+    if (rc == 0) {
+        struct pollfd end = {.fd = ends[0]};
+        *answers = poll(&end, 1, STORAGE_S * 1000) > 0;
+        kill(p.pid, SIGKILL);
+        if (*answers) /* else it ends when the storage lets it, and whoever adopts it waits for it */
+            waitpid(p.pid, NULL, 0);
+        spawned_close(&p);
+    }
+    close(ends[0]);
+    return rc;
+}
+
+/* QEMU removes a filter only when all that it was copying has ended, and does nothing else until then, nor while it
+ * removes the socket of its NBD server: if the storage of the target hangs, so would the machine. With all in place its
+ * guest goes on. */
+static int storage_check(const struct driver_class *c, struct err *e)
+{
+    bool answers = true;
+    int rc = c->target && c->target[0] == '/' ? storage_probe(c->target, &answers, e) : 0;
+    if (rc < 0 || answers)
+        return rc;
+    err_plain(e, ERR_BUSY, EBUSY,
+              "the storage of its fleecing image (%s) does not answer: to remove it now would stop the machine until it "
+              "does",
+              c->target);
+    return err_hint(e, "it is removed when %s answers again; until then the guest goes on with it", c->target);
+}
+
 /* Puts the drive back under its device. */
 static int filter_remove(struct qmp *q, const struct qemu_state *s, const struct qemu_name *n, const char *filter,
                          struct err *e)
@@ -539,7 +599,11 @@ int qemu_unmake(const struct driver_class *c, struct qmp *q, const struct qemu_n
     int rc = qemu_state_read(q, &s, e);
     if (rc < 0)
         return rc;
-    rc = export_delete(q, &s, export, e);
+    qemu_node_name(alias, 'f', name);
+    if (qemu_node_find(&s, name))
+        rc = storage_check(c, e);
+    if (rc == 0)
+        rc = export_delete(q, &s, export, e);
     if (rc == 0)
         server_stop(q, &s, &u);
     crash_point("qemu-export-deleted");

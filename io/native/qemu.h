@@ -33,7 +33,7 @@
 #define QEMU_BITMAP_MAX 1024 /* likewise */
 #define QEMU_OWNER "snapferry:"
 #define QEMU_BASE "snapferry-base:"
-#define QEMU_EXPORT "snapferry-" /* + alias: id and name of the export, mark of the descriptor of the image */
+#define QEMU_EXPORT NBD_POINT_IN_TIME /* + alias: id and name of the export, mark of the descriptor of the image */
 #define QEMU_RUN_MAX 96
 
 /* ---- qemu-name.c: names ---- */

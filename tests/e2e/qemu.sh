@@ -40,6 +40,8 @@ expect "no directory for fleecing images" 2 'set target = DIRECTORY' -- call --t
 vm_io web1 vda "write -P 1 1M 3M" "write -P 2 20M 1M" || fail "the test writes" "$(cat "$WORK/io.out")"
 S=$(call snapshot "$V" "$(uuid)") || fail "a snapshot is taken"
 same "the same alias finds what was made" "$(call snapshot "$V" "$(jq -r .alias <<<"$S")")" "$S"
+same "QEMU does not flush a fleecing image, for which it would stand still" \
+    "$(qmp web1 query-named-block-nodes | jq '.[] | select(."node-name"[-2:] == "-f") | .cache."no-flush"')" true
 expect "another one while it is read waits" 14 'still being read' -- call snapshot "$V" "$(uuid)"
 vm_io web1 vda "write -P 3 2M 64k" "write -P 4 63M 1M" "write -z 20M 512k"
 bytes "$S" "$WORK/was"
