@@ -2,16 +2,20 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # Driver qemu under the daemon: a running machine is backed up in full, then by what its bitmaps have, while it is
 # written to; nothing but a bitmap stays in it; restarts of the daemon and of QEMU leave nothing, and mean a full read
-# at most. (CF-08..CF-10, MS-09, E-07)
+# at most. A bitmap that lacks a change is found out by verify-sample. Where the storage of fleecing images is full, or
+# hangs, a backup fails and the guest writes on. (CF-08..CF-10, CF-12, MS-09, E-02, E-04, E-07)
 . "$(dirname "$0")/../daemon-lib.sh"
 . "$(dirname "$0")/../qemu-lib.sh"
+. "$(dirname "$0")/../lies-lib.sh"
 cd "$(dirname "$0")/../.." || exit 1
 need_root "driver qemu"
-mkdir -m 700 "$WORK/fleece"
+fs_make fleece ext4 16 || { fail "a file system for fleecing images"; finish; }
+chmod 700 "$WORK/fleece"
 qemu-img create -q -f qcow2 "$WORK/a.qcow2" 64M
 vm_start web1 "$WORK/a.qcow2" || { fail "a machine starts"; finish; }
 vm_io web1 vda "write -P 1 1M 20M" "write -P 2 50M 1M"
 daemon_setup 'changed-blocks = auto' 'verify-sample = 100' 'retries = 0' || { fail "setup"; finish; }
+lies_metrics
 class() { # WORD-OF-MATCH [LINE...]
     { printf '[storage-class "vms"]\ndriver = qemu\nmatch = %s\n' "$1"; shift; printf '%s\n' "$@"; } \
         >"$CONF/conf.d/50-vms.ini"
@@ -23,14 +27,11 @@ class "qemu://$WORK/vm/*.qmp/*"
 expect "no target" 2 'set target = DIRECTORY' -- checks
 class "qemu://$WORK/vm/*.qmp/*" "target = $WORK/fleece" 'move-data = no'
 expect "nothing is kept of a machine" 2 'move-data = no' -- checks
-class "qemu://$WORK/vm/*.qmp/*" "target = $WORK/fleece"
+# Many chunks: a sixteenth of them is not overlooked.
+class "qemu://$WORK/vm/*.qmp/*" "target = $WORK/fleece" 'splitter = DYNAMIC-128K-BUZHASH'
 expect "the class is accepted" 0 -- checks
 starts "the daemon starts"
 V=qemu://$WORK/vm/web1.qmp/vda
-op() { doc "$1" | jq -rc ".operations[0] | $2"; }
-restored() {
-    sf "$REPO" restore "$(op "$1" .result.snapshotID)" "$WORK/restored" --force --quiet && cmp "$WORK/restored" "$2"
-}
 # A file to which the same is written.
 truncate -s 64M "$WORK/shadow"
 qemu-io -f raw -c "write -P 1 1M 20M" -c "write -P 2 50M 1M" "$WORK/shadow" >/dev/null
@@ -76,6 +77,82 @@ check "bit for bit" restored "$id" "$WORK/shadow"
 until_true 30 one_bitmap
 check "and leaves one bitmap" one_bitmap
 
+# ---- a bitmap that lacks a change ----
+both "write -P 10 8M 4M"
+before=$(mismatches)
+bitmap=$(vm_ours web1)
+# What it has recorded is lost; then it records on.
+qmp web1 block-dirty-bitmap-clear "$(jq -cn --arg n "$bitmap" '{node: "vda", name: $n}')" >/dev/null ||
+    fail "the bitmap is cleared"
+both "write -P 11 0 64k"
+same "the bitmap has one of two changes" "$(qmp web1 query-named-block-nodes '{"flat": true}' |
+    jq --arg n "$bitmap" '.[]."dirty-bitmaps"[]? | select(.name == $n) | .count')" 65536
+lied=$(backup "$V")
+same "it is found: all is read" "$(op "$lied" '[.state, .fullReason]')" '["Completed","mismatch"]'
+check "really" test "$(op "$lied" .result.readBytes)" -ge $((64 * MIB))
+check "and the backup is right" restored "$lied" "$WORK/shadow"
+same "the metric counts it" "$before $(mismatches)" "0 1"
+alert "which is an alert" "$before" "$(mismatches)"
+check "the log has the place" found_within 8 4
+expect "status has it as a problem" 3 "list of changes of .*vda was wrong" -- ask status --check
+both "write -P 12 9M 64k"
+next=$(backup "$V")
+same "the next one relies on no list" "$(op "$next" '[.fullReason, .listedBytes]')" '["distrusted",null]'
+same "--full: as asked for" "$(op "$(backup "$V" --full)" .fullReason)" forced
+check "nothing is left to complain about" eval '! ask status | grep -q "list of changes of"'
+
+# ---- fleecing images without space, and on storage that hangs ----
+# took WRITE...: the seconds that the guest needs for them.
+took() {
+    local from=$SECONDS
+    both "$@" || echo -n "failed after "
+    echo $((SECONDS - from))
+}
+given_up() { [[ $(op "$A" .error.message) == *"QEMU has given up"*"copied to the fleecing image"* ]]; }
+only_kept() { [ "$(vm_ours web1)" = "$kept" ]; }
+# next_one: after a backup that has failed: from the last good one on.
+next_one() {
+    local id
+    until_true 20 only_kept
+    same "nothing of it stays in the machine" "$(vm_ours web1)" "$kept"
+    id=$(backup "$V")
+    same "the next one reads what has changed since the last good one" \
+        "$(op "$id" '[.state, .fullReason, .result.cbtSource]')" '["Completed",null,"qemu"]'
+    check "bit for bit" restored "$id" "$WORK/shadow"
+    until_true 20 one_bitmap
+}
+until_true 20 one_bitmap
+kept=$(vm_ours web1)
+running "$V" --full
+seconds=$(took "write -P 14 4M 40M")
+check "no space for what is overwritten: the guest writes on ($seconds s)" test "$seconds" -lt 8
+kill -CONT "$PID"
+same "the backup fails" "$(wait_state "$A" Failed 60)" Failed
+check "and says why" given_up
+next_one
+
+at_exit "fsfreeze --unfreeze '$WORK/fleece'"
+kept=$(vm_ours web1)
+running "$V" --full
+fsfreeze --freeze "$WORK/fleece"
+seconds=$(took "write -P 15 20M 64k")
+check "the storage hangs: the guest waits for some seconds ($seconds s)" test "$seconds" -ge 3 -a "$seconds" -lt 20
+seconds=$(took "write -P 16 30M 64k")
+check "once ($seconds s)" test "$seconds" -lt 8
+kill -CONT "$PID"
+held() { [[ $(op "$A" .why) == *"fleecing image ($WORK/fleece) does not answer"* ]]; }
+until_true 30 held
+same "the backup has failed" "$(op "$A" .state)" CleaningUp
+check "and says why" given_up
+check "what QEMU has for it is not removed yet, with the reason" held
+{ both "write -P 17 35M 64k" && : >"$WORK/written"; } &
+writer=$!
+check "for the guest goes on" until_true 4 test -e "$WORK/written"
+fsfreeze --unfreeze "$WORK/fleece"
+wait $writer
+same "the storage answers again: the backup has ended" "$(wait_state "$A" Failed 60)" Failed
+next_one
+
 # Another QEMU has other bitmaps: a full read, with the reason.
 vm_end web1
 same "of a machine that is off there is no volume" "$(submit "$V")" ""
@@ -90,7 +167,7 @@ check "with the reason ($(op "$id" .fullReason))" \
 check "bit for bit" restored "$id" "$WORK/shadow"
 
 # Somebody removes what is read from: a failure, and nothing is left of it.
-class "qemu://$WORK/vm/*.qmp/*" "target = $WORK/fleece" 'changed-blocks = no'
+class "qemu://$WORK/vm/*.qmp/*" "target = $WORK/fleece" 'splitter = DYNAMIC-128K-BUZHASH' 'changed-blocks = no'
 check "reload: changed-blocks = no" ask reload --wait
 id=$(submit "$V")
 same "without changed blocks" "$(wait_state "$id" Completed 90)" Completed
