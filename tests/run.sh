@@ -30,8 +30,8 @@ leave() {
 }
 trap leave EXIT
 
-# Most of the time of a test that syncs and deletes is the disk's. The files of the tests are in a tmpfs where one can be
-# mounted and there is memory for it; scripts that say ON_DISK=1 have theirs on the disk (tests/lib.sh).
+# Most of the time of a test that syncs and deletes is the disk's. The files of the tests are in a tmpfs where one can
+# be mounted and there is memory for it; scripts that say ON_DISK=1 have theirs on the disk (tests/lib.sh).
 export DISK_TMPDIR=${TMPDIR:-/tmp}
 if [ -z "${TMPDIR:-}${SNAPFERRY_IN_CONTAINER:-}" ] && [ "$(id -u)" -eq 0 ] &&
     [ "$(awk '/^MemAvailable:/ { print int($2 / 1048576) }' /proc/meminfo)" -ge 8 ]; then

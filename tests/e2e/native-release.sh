@@ -88,7 +88,8 @@ ask reload --wait --quiet
 I2=${I:0:8}${A:8}
 for i in "$I" "$I2"; do
     ask backup "$X/img/d.img" --wait --quiet
-    check "an intermediate of the same beginning" call expose "$(call list | grep "$(alias_of d | tail -n 1)")" clone rw "$i"
+    of=$(call list | grep "$(alias_of d | tail -n 1)")
+    check "an intermediate of the same beginning" call expose "$of" clone rw "$i"
 done
 expect "an alias of several is refused" 2 "the alias ${I:0:8} is that of several objects: give more of it" -- \
     ask native release "${I:0:8}"
