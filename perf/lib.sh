@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # What the benchmarks share: a place for data, commands measured, one JSON line for each run.
-# Set from outside: BUILD, DIR; MEASURED, the command, if it is not that of BUILD. Gives: W (scratch, removed at exit), SNAPFERRY, RECORDS (JSON lines), timed, note, die.
+# Set from outside: BUILD, DIR; MEASURED, the command, if it is not that of BUILD. Gives: W (scratch, removed at exit),
+# SNAPFERRY, RECORDS (JSON lines), timed, note, die.
 
 BUILD=$(realpath "${BUILD:-build}") DIR=${DIR:-/dev/shm}
 SNAPFERRY=${MEASURED:-$BUILD/snapferry}

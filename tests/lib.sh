@@ -105,7 +105,7 @@ sf() {
 # result FIELD: a member of the last line of JSON on standard input.
 result() { tail -n 1 | jq -r ".$1"; }
 # example_plugin NAME FILE: a plugin of examples/plugins, made to start the tests' jq. Unchanged they are tested by
-# e2e/driver-plugin.sh and systemd/work.sh.
+# systemd/work.sh.
 example_plugin() {
     local path=
     [ ! -e "$WORK/.jq" ] || path="2i PATH=$WORK/.jq:\$PATH"

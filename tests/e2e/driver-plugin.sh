@@ -11,7 +11,7 @@ for fs in "xfs 320" "ext4 100"; do
     at_exit "umount -l $WORK/$name"
 done
 chmod 755 "$WORK"
-install -m 755 "$(dirname "$0")/../../examples/plugins/driver-dir" "$WORK/driver-dir"
+example_plugin driver-dir "$WORK/driver-dir"
 mkdir "$WORK/xfs/vm" "$WORK/xfs/vm/.snapshots"; head -c 5000001 /dev/urandom >"$WORK/xfs/vm/disk.img"
 "$TOOLS/driver_suite" --driver plugin:dir --plugin "$WORK/driver-dir" --match "$WORK/xfs/vm/*.img" \
     --target "$WORK/xfs/vm/.snapshots" --volume "$WORK/xfs/vm/disk.img" --far "$WORK/ext4" >"$WORK/tap" 2>&1
