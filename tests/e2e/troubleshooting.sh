@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # docs/troubleshooting.md: each situation is made, the command of the page is run, and what it says is what the page
 # shows (ids, numbers, units and the width of columns aside). ACCEPT=1 writes what was said into the page.
+ON_DISK=1 # not on a mount of its own, of which errors would speak
 . "$(dirname "$0")/../daemon-lib.sh"
 . "$(dirname "$0")/../docs-lib.sh"
 need_root "troubleshooting as the page tells"
