@@ -239,6 +239,11 @@ int lvm_describe_volume(const struct driver_class *c, const char *path, const st
 
 /* ---- pools ---- */
 
+/* The kernel keeps a tenth of the metadata, at most 16 MiB, for itself: with no more than that a pool is read-only, and
+ * sound. */
+#define METADATA_RESERVE 89.0
+#define EXTEND_METADATA "extend it: lvextend --poolmetadatasize +SIZE GROUP/POOL"
+
 int lvm_pool_check(const struct lvm_report *r, const struct lvm_lv *pool, const char *what, struct err *e)
 {
     (void)r;
@@ -249,6 +254,11 @@ int lvm_pool_check(const struct lvm_report *r, const struct lvm_lv *pool, const 
                   pool->vg, pool->name);
         return err_hint(e, "deactivate the pool and repair it: lvconvert --repair %.64s/%.64s, lvmthin(7)", pool->vg,
                         pool->name);
+    }
+    if (strcmp(pool->health, "metadata_read_only") == 0 && pool->metadata >= METADATA_RESERVE) {
+        err_plain(e, ERR_NO_SPACE, ENOSPC, "%s: thin pool %s/%s is read-only: its metadata is %.1f %% full", what,
+                  pool->vg, pool->name, pool->metadata);
+        return err_hint(e, EXTEND_METADATA);
     }
     if (strcmp(pool->health, "metadata_read_only") == 0 || strcmp(pool->health, "failed") == 0 ||
         strcmp(pool->health, "out_of_data") == 0) {
@@ -265,7 +275,7 @@ int lvm_pool_check(const struct lvm_report *r, const struct lvm_lv *pool, const 
         const bool metadata = pool->metadata >= LVM_POOL_FULL;
         err_plain(e, ERR_NO_SPACE, ENOSPC, "%s: %s of thin pool %s/%s is %.1f %% full", what,
                   metadata ? "the metadata" : "the data", pool->vg, pool->name, metadata ? pool->metadata : pool->data);
-        return err_hint(e, metadata ? "extend it: lvextend --poolmetadatasize +SIZE GROUP/POOL"
+        return err_hint(e, metadata ? EXTEND_METADATA
                                     : "extend it: lvextend --size +SIZE GROUP/POOL, or remove snapshots");
     }
     return 0;

@@ -101,6 +101,8 @@ static const struct {
     {"insufficient free space", ERR_NO_SPACE, "extend the volume group (vgextend), or remove what is not needed"},
     {"Insufficient free space", ERR_NO_SPACE, "extend the volume group (vgextend), or remove what is not needed"},
     {"insufficient suitable", ERR_NO_SPACE, "extend the volume group (vgextend), or remove what is not needed"},
+    {"free space in metadata of thin pool", ERR_NO_SPACE,
+     "extend the pool's metadata: lvextend --poolmetadatasize +SIZE GROUP/POOL"}, /* before what it ends with */
     {"reached threshold", ERR_NO_SPACE, "extend the thin pool (lvextend), or remove what is not needed"},
     {"Free space in pool", ERR_NO_SPACE, "extend the thin pool (lvextend), or remove what is not needed"},
     {"out of metadata space", ERR_NO_SPACE, "extend the pool's metadata (lvextend --poolmetadatasize)"},

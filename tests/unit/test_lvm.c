@@ -358,15 +358,18 @@ static void a_pool_that_cannot_be_used(void **state)
         bool check;
         double data, metadata;
         enum err_class cls;
-        const char *said;
-    } cases[] = {{"", false, 50, 50, ERR_NONE, ""},
-                 {"", false, -1, -1, ERR_NONE, ""}, /* not active: LVM activates it */
-                 {"", true, 50, 50, ERR_SOURCE, "must be checked (needs_check)"},
-                 {"metadata_read_only", false, 50, 50, ERR_SOURCE, "is read-only"},
-                 {"failed", false, 50, 50, ERR_SOURCE, "is failed"},
-                 {"out_of_data", false, 100, 50, ERR_NO_SPACE, "out of data space"},
-                 {"", false, 97.3, 50, ERR_NO_SPACE, "the data of thin pool vg0/tp is 97.3 % full"},
-                 {"", false, 50, 95, ERR_NO_SPACE, "the metadata of thin pool vg0/tp is 95.0 % full"}};
+        const char *said, *hint;
+    } cases[] = {{"", false, 50, 50, ERR_NONE, "", ""},
+                 {"", false, -1, -1, ERR_NONE, "", ""}, /* not active: LVM activates it */
+                 {"", true, 50, 50, ERR_SOURCE, "must be checked (needs_check)", ""},
+                 {"metadata_read_only", false, 50, 50, ERR_SOURCE, "is read-only", "--repair"},
+                 {"metadata_read_only", false, 50, 90, ERR_NO_SPACE, "is read-only: its metadata is 90.0 % full",
+                  "--poolmetadatasize"},
+                 {"metadata_read_only", true, 50, 90, ERR_SOURCE, "must be checked (needs_check)", ""},
+                 {"failed", false, 50, 50, ERR_SOURCE, "is failed", ""},
+                 {"out_of_data", false, 100, 50, ERR_NO_SPACE, "out of data space", ""},
+                 {"", false, 97.3, 50, ERR_NO_SPACE, "the data of thin pool vg0/tp is 97.3 % full", ""},
+                 {"", false, 50, 95, ERR_NO_SPACE, "the metadata of thin pool vg0/tp is 95.0 % full", ""}};
     struct lvm_report r = real_report();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct lvm_lv pool = *lvm_find(&r, "vg0", "tp");
@@ -376,8 +379,9 @@ static void a_pool_that_cannot_be_used(void **state)
         pool.data = cases[i].data;
         pool.metadata = cases[i].metadata;
         int rc = lvm_pool_check(&r, &pool, "cannot do it", &e);
-        if ((rc == 0) != (cases[i].cls == ERR_NONE) || e.cls != cases[i].cls || !strstr(e.msg, cases[i].said))
-            fail_msg("case %zu: %d %s", i, rc, e.msg);
+        if ((rc == 0) != (cases[i].cls == ERR_NONE) || e.cls != cases[i].cls || !strstr(e.msg, cases[i].said) ||
+            !strstr(e.hint, cases[i].hint))
+            fail_msg("case %zu: %d %s (%s)", i, rc, e.msg, e.hint);
     }
     struct err e = ERR_INIT;
     assert_true(lvm_pool_check(&r, NULL, "cannot do it", &e) < 0 && e.cls == ERR_NOT_FOUND);
@@ -405,22 +409,31 @@ static void what_lvm_says(void **state)
     static const struct {
         const char *script;
         enum err_class cls;
-        const char *said;
+        const char *said, *hint;
     } cases[] = {{"echo '  Volume group \"vg0\" has insufficient free space (3 extents): 5 required.' >&2; exit 5",
-                  ERR_NO_SPACE, "insufficient free space"},
-                 {"echo '  Logical volume vg0/x in use.' >&2; exit 5", ERR_BUSY, "in use"},
+                  ERR_NO_SPACE, "insufficient free space", ""},
+                 {"echo '  WARNING: Remaining free space in metadata of thin pool vg0/tp is too low (77% >= 75%). '"
+                  "'Resize is recommended.' >&2; "
+                  "echo '  Cannot create new thin volume, free space in thin pool vg0/tp reached threshold.' >&2; "
+                  "exit 5",
+                  ERR_NO_SPACE, "metadata of thin pool vg0/tp", "--poolmetadatasize"},
+                 {"echo '  Cannot create new thin volume, free space in thin pool vg0/tp reached threshold.' >&2; "
+                  "exit 5",
+                  ERR_NO_SPACE, "reached threshold", "extend the thin pool"},
+                 {"echo '  Logical volume vg0/x in use.' >&2; exit 5", ERR_BUSY, "in use", ""},
                  {"echo '  /usr/sbin/thin_check: execvp failed: No such file or directory' >&2; "
                   "echo '  Check of pool vg0/tp failed (status:2).' >&2; exit 5",
-                  ERR_SOURCE, "Check of pool"},
-                 {"echo nothing known >&2; exit 5", ERR_GENERIC, "nothing known"},
-                 {"kill -9 $$", ERR_GENERIC, "killed by signal 9"}};
+                  ERR_SOURCE, "Check of pool", ""},
+                 {"echo nothing known >&2; exit 5", ERR_GENERIC, "nothing known", ""},
+                 {"kill -9 $$", ERR_GENERIC, "killed by signal 9", ""}};
     static const char *const args[] = {"lvcreate", "x", NULL};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct err e = ERR_INIT;
         stand_in(cases[i].script);
         int rc = lvm_change("cannot take a native snapshot of /dev/vg0/db1", args, &e);
-        if (rc >= 0 || e.cls != cases[i].cls || !strstr(e.msg, cases[i].said) || !strstr(e.msg, "cannot take"))
-            fail_msg("case %zu: %d class %d: %s", i, rc, (int)e.cls, e.msg);
+        if (rc >= 0 || e.cls != cases[i].cls || !strstr(e.msg, cases[i].said) || !strstr(e.msg, "cannot take") ||
+            !strstr(e.hint, cases[i].hint))
+            fail_msg("case %zu: %d class %d: %s (%s)", i, rc, (int)e.cls, e.msg, e.hint);
     }
 }
 
