@@ -110,7 +110,7 @@ prepare() {
     dmsetup create --uuid SNAPFERRY-TEST-under under <<<"$(piece 0 $SECTORS)" && udevadm settle &&
         pvcreate -q /dev/mapper/under && vgcreate -q vg-1 /dev/mapper/under &&
         lvcreate -q -y -L 64M -c 64k --poolmetadatasize 4M --poolmetadataspare n --thinpool tp vg-1 &&
-        lvcreate -q -y -V 24M -T vg-1/tp -n vol || return
+        lvcreate -q -y -V 8M -T vg-1/tp -n vol || return
     pv=$(realpath "$(dev pv)")
     # Of a pool that is full, the default is that writes wait for a minute.
     pvcreate -q "$pv" && vgcreate -q -s 1m vg-0 "$pv" || return
@@ -149,7 +149,7 @@ check "reload" reload
 unreadable() {
     local at
     step "unreadable blocks"
-    put 0 384 $V
+    put 0 128 $V
     keep $V /srv/vol
     # The first volume of a pool that is written from its beginning has the chunks of the pool in their order.
     at=$(dmsetup table vg--1-tp_tdata | awk '{print $5}')
@@ -180,7 +180,7 @@ unreadable() {
     rests "bad blocks, map: nothing is left"
 
     under healthy
-    put 200 1 $V
+    put 20 1 $V
     keep $V /srv/vol
     run $V
     same "sound again: it is incremental" "$(op '[.state, .fullReason, .listedBytes / 65536]')" '["Completed",null,1]'
@@ -214,7 +214,7 @@ slow() {
     under slow 100 2048 $((SECTORS - 2048))
     began=$SECONDS
     run $V --full
-    echo "# a backup of 24 MiB in $((SECONDS - began)) s with 100 ms for each read"
+    echo "# a backup of 8 MiB in $((SECONDS - began)) s with 100 ms for each read"
     same "a slow disk: Completed" "$(op .state)" Completed
     check "a slow disk: and right" image_is /srv/vol
 
