@@ -284,7 +284,7 @@ full() {
     moving $F --full
     put 0 16 $F
     check "filled during a backup: the writer has no more room" eval \
-        'dd if=/dev/zero of=/dev/vg-0/w bs=$K oflag=direct 2>&1 | grep "No space left on device"'
+        'dd if=/dev/zero of=/dev/vg-0/w bs=$K count=500 oflag=direct 2>&1 | grep "No space left on device"'
     same "filled during a backup: the pool is out of space" "$(mode fill)" out_of_data_space
     same "filled during a backup: the mover still reads" "$(state "$O")" Running
     became "filled during a backup: Completed" "$O" Completed 120
@@ -309,7 +309,7 @@ full() {
     put 20 30 $F
     keep $F /srv/now
     id=$(lvs --noheadings -o lv_uuid vg-0/f)
-    dd if=/dev/zero of=/dev/vg-0/w bs=1M oflag=direct status=none
+    dd if=/dev/zero of=/dev/vg-0/w bs=1M count=32 oflag=direct status=none
     echo "# data of the pool before: $(pool fill 6)"
     restore "$B/$F" $F --overwrite
     same "a restore fills the pool: its exit code" $RC 18
@@ -369,7 +369,7 @@ thin_out() { while [ "$(used)" -gt "$1" ] && [ $LAST -gt 100000 ]; do message "d
 metadata() {
     local first
     step "a pool with little room for metadata"
-    dd if=/dev/zero of=$M bs=1M oflag=direct status=none 2>/dev/null
+    dd if=/dev/zero of=$M bs=1M count=64 oflag=direct status=none
     put 0 16 $M
     run --job keep-m
     first=$(natives "$B")
