@@ -312,9 +312,10 @@ full() {
     dd if=/dev/zero of=/dev/vg-0/w bs=1M count=32 oflag=direct status=none
     echo "# data of the pool before: $(pool fill 6)"
     restore "$B/$F" $F --overwrite
-    same "a restore fills the pool: its exit code" $RC 18
+    # The kernel says EIO, and not ENOSPC, of what was written through the page cache.
+    check "a restore fills the pool: its exit code ($RC)" eval '[[ $RC =~ ^(17|18)$ ]]'
     check "a restore fills the pool: in words: $SAID" eval \
-        'grep -q "restore target .*No space left on device" <<<"$SAID"'
+        'grep -qE "restore target $F: (No space left on device|Input/output error)" <<<"$SAID"'
     same "a restore fills the pool: its target is untouched, it says" "$(target_state "$C")" untouched
     check "a restore fills the pool: and it is" cmp /srv/now $F
     same "a restore fills the pool: it is the same volume" "$(lvs --noheadings -o lv_uuid vg-0/f)" "$id"
@@ -334,8 +335,9 @@ full() {
 
     # In place, into a thin volume of 16 MiB in a pool of 12.
     restore "$B/$F" $T --overwrite
-    same "in place: its exit code" $RC 18
-    check "in place: in words: $SAID" eval 'grep -q "restore target $T.*No space left on device" <<<"$SAID"'
+    check "in place: its exit code ($RC)" eval '[[ $RC =~ ^(17|18)$ ]]'
+    check "in place: in words: $SAID" eval \
+        'grep -qE "restore target $T: (No space left on device|Input/output error)" <<<"$SAID"'
     same "in place: its target is incomplete, it says" "$(target_state "$C")" incomplete
     check "in place: it is" eval "! cmp -s /srv/f $T"
     check "in place: that is a problem of status" until_true 10 problem "^$T is incomplete: $C did not write all of it"
