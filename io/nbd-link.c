@@ -35,7 +35,7 @@ struct nbd_link {
     pthread_t thread;
     bool started;
     bool point_in_time; /* made by driver qemu, of a running machine */
-    bool one_cluster; /* no read goes beyond a multiple of max_block */
+    bool one_cluster;   /* no read goes beyond a multiple of max_block */
 
     pthread_mutex_t mu;
     pthread_cond_t cv;

@@ -513,10 +513,11 @@ static int storage_check(const struct driver_class *c, struct err *e)
     int rc = c->target && c->target[0] == '/' ? storage_probe(c->target, &answers, e) : 0;
     if (rc < 0 || answers)
         return rc;
-    err_plain(e, ERR_BUSY, EBUSY,
-              "the storage of its fleecing image (%s) does not answer: to remove it now would stop the machine until it "
-              "does",
-              c->target);
+    err_plain(
+        e, ERR_BUSY, EBUSY,
+        "the storage of its fleecing image (%s) does not answer: to remove it now would stop the machine until it "
+        "does",
+        c->target);
     return err_hint(e, "it is removed when %s answers again; until then the guest goes on with it", c->target);
 }
 
