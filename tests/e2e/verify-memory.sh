@@ -4,7 +4,9 @@
 # directories of one such content, directories in each other. What does not fit is refused, naming the memory that is
 # needed, and with that it is verified.
 TMPDIR=${MEMORY_TEST_DIR:-/var/tmp} SCRATCH=
+DERIVE_KEYS=1 # what is measured is the command as users have it
 . "$(dirname "$0")/../lib.sh"
+unset DERIVE_KEYS
 if [ -n "${SNAPFERRY_SANITIZED:-}" ]; then skip "memory" "a sanitizer's own memory would be measured"; finish; fi
 MIB=1048576
 R=$WORK/repo
