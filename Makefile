@@ -216,8 +216,9 @@ deps:
 
 # The short tests, in less than two minutes on two CPUs: what most changes break. Of the unit tests those not that start
 # processes and wait for them, or do much.
-SLOW_UNIT := $(addprefix $(BUILD)/tests/unit/test_,backup backup_faults control format_keys golden incremental movers \
-             movers_hostile movers_link movers_unit plugin plugin_movers program_unit s3)
+SLOW_UNIT := $(addprefix $(BUILD)/tests/unit/test_,backup backup_faults control format_keys golden incremental mapped \
+             movers movers_hostile movers_link movers_unit plugin plugin_movers program_unit records_faults \
+             repo_deaths s3 splitter table)
 CHECK = $(filter-out $(SLOW_UNIT),$(sort $(UNIT))) $(sort $(FUZZ_REPLAY)) \
         $(addprefix tests/cli/,format.sh golden.sh json-reads.sh law.sh unused-symbols.sh) \
         $(addprefix tests/e2e/,daemon-first.sh roundtrip.sh)
