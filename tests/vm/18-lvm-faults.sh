@@ -220,9 +220,10 @@ slow() {
 
     # The data of the pool alone: its metadata, which LVM waits for, are elsewhere.
     from=$(dmsetup table vg--1-tp_tdata | awk '{print $5}')
-    policy $V "$SLOWLY"
+    # LVM and the kernel read a new snapshot, too.
+    policy $V "$SLOWLY" 'snapshot-timeout = 10min'
     check "reload" reload
-    under slow 3000 "$from" $((64 * 2048))
+    under slow 1000 "$from" $((64 * 2048))
     moving $V --full
     check "slower still: in the middle of it" until_true 20 eval \
         '[ "$(doc "$O" | jq -r ".progress.done // 0")" -gt 0 ]'
@@ -230,7 +231,7 @@ slow() {
     ask cancel "$A" --quiet
     same "slower still: it can be canceled" "$(wait_state "$O" Canceled 60)" Canceled
     took=$((SECONDS - began))
-    check "slower still: within 20 s, of which 3 are the read's ($took s)" test $took -le 20
+    check "slower still: within 20 s, of which 1 is the read's ($took s)" test $took -le 20
     rests "slower still: nothing is left, while the disk is as slow"
     under healthy
     policy $V
@@ -340,12 +341,10 @@ full() {
         'grep -qE "restore target $T: (No space left on device|Input/output error)" <<<"$SAID"'
     same "in place: its target is incomplete, it says" "$(target_state "$C")" incomplete
     check "in place: it is" eval "! cmp -s /srv/f $T"
-    check "in place: that is a problem of status" until_true 10 problem "^$T is incomplete: $C did not write all of it"
     check "lvextend" lvextend -q -L +8M vg-0/tiny
     restore "$B/$F" $T --overwrite
     same "in place, extended: Completed" "$RC $(target_state "$C")" "0 complete"
     check "in place, extended: the bytes are those of the backup" cmp /srv/f $T
-    check "in place, extended: no longer a problem" until_true 10 eval '! problem "is incomplete"'
     rests "after the restores nothing is left"
 }
 
