@@ -133,8 +133,10 @@ snapshots-to-retain = 2'
     rests "lvremove of ours by another tool: nothing is left"
 
     # ---- restores over the volume, and the backup after each ----
-    # Zeros within a chunk of the repository, as at the end of the data, are not written either.
+    # Zeros within a chunk of the repository, as at the end of the data, are not written either, but for those of a
+    # chunk of the pool (64 KiB of 32 MiB) that lies across the border of two chunks of the repository.
     data=$(mapped)
+    most=$((data + 20))
     for how in overwrite differential native; do
         step "restore: $how"
         dd if=$V of=/srv/orig bs=1M iflag=direct status=none
@@ -142,7 +144,7 @@ snapshots-to-retain = 2'
         put 10 4
         filled=$(mapped)
         check "$how: more is mapped before it ($filled, with the data alone $data)" test "$filled" -gt \
-            "$((data + 1000))"
+            "$((most + 1000))"
         case $how in
         overwrite) args=(--from repository --overwrite) ;;
         differential) args=(--from repository --differential) ;;
@@ -152,7 +154,7 @@ snapshots-to-retain = 2'
         same "$how: restored over the volume" "$(result state <<<"$out")" Completed
         check "$how: the same bytes" cmp /srv/orig $V
         left=$(mapped)
-        check "$how: no more is mapped than the data ($left of $data)" test "$left" -le "$data"
+        check "$how: no more is mapped than the data ($left of $most)" test "$left" -le "$most"
         put 20 1
         run
         same "$how: the backup after it is Completed" "$(op .state)" Completed
