@@ -239,9 +239,8 @@ int lvm_describe_volume(const struct driver_class *c, const char *path, const st
 
 /* ---- pools ---- */
 
-/* The kernel keeps a tenth of the metadata, at most 16 MiB, for itself: with no more than that a pool is read-only, and
- * sound. */
-#define METADATA_RESERVE 89.0
+/* A pool that is read-only with metadata as full as that is read-only because of it, and sound. */
+#define METADATA_FULL 89.0
 #define EXTEND_METADATA "extend it: lvextend --poolmetadatasize +SIZE GROUP/POOL"
 
 int lvm_pool_check(const struct lvm_report *r, const struct lvm_lv *pool, const char *what, struct err *e)
@@ -255,7 +254,7 @@ int lvm_pool_check(const struct lvm_report *r, const struct lvm_lv *pool, const 
         return err_hint(e, "deactivate the pool and repair it: lvconvert --repair %.64s/%.64s, lvmthin(7)", pool->vg,
                         pool->name);
     }
-    if (strcmp(pool->health, "metadata_read_only") == 0 && pool->metadata >= METADATA_RESERVE) {
+    if (strcmp(pool->health, "metadata_read_only") == 0 && pool->metadata >= METADATA_FULL) {
         err_plain(e, ERR_NO_SPACE, ENOSPC, "%s: thin pool %s/%s is read-only: its metadata is %.1f %% full", what,
                   pool->vg, pool->name, pool->metadata);
         return err_hint(e, EXTEND_METADATA);
