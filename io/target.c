@@ -753,7 +753,7 @@ uint64_t target_zero_step(const struct target *t, uint64_t pos, uint64_t len)
 
 uint64_t target_zero_unit(const struct target *t)
 {
-    if (t->discard) /* of a mapped device: likely a thin volume, where nothing else is needed for it */
+    if (t->discard) /* of device mapper: likely a thin volume, where written zeros take space and a discard is cheap */
         return round_up(ZERO_RUN, t->discard);
     if (t->is_block)
         return t->nbd || t->unmaps ? ZERO_RUN_FAR : 0;

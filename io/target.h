@@ -83,8 +83,8 @@ uint64_t target_zero_step(const struct target *t, uint64_t pos, uint64_t len);
 /* Likewise of a range that is compared first: a MiB, or the device's unit of discarding where that is larger. */
 uint64_t target_compare_step(const struct target *t, uint64_t pos, uint64_t len);
 
-/* Within data: the shortest aligned run of zeros that is to be zeroed and not written, since zeros need take no space
- * there (thin volumes, files, exports). 0: all is written. */
+/* Within data: the shortest aligned run of zeros, in bytes, that is to be zeroed and not written, since zeros need take
+ * no space there (thin volumes, files, exports, other devices that unmap). 0: all is written. Any thread. */
 uint64_t target_zero_unit(const struct target *t);
 
 /* Syncs the data written and flushed so far (fdatasync). An error if the target was removed, renamed or truncated. */
