@@ -326,6 +326,22 @@ static void zeroes_in_steps(void **state)
     assert_int_equal(target_zero_step(&new, 0, UINT64_C(1) << 50), UINT64_C(1) << 50);
 }
 
+/* From how many bytes on zeros among data are not written: whole units of a thin volume, nothing on a plain disk. */
+static void zeros_among_data(void **state)
+{
+    (void)state;
+    static const uint32_t units[] = {512, 64 << 10, 192 << 10, 1 << 30};
+    static const uint64_t want[] = {64 << 10, 64 << 10, 192 << 10, 1 << 30};
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
+        const struct target thin = {.is_block = true, .unmaps = true, .discard = units[i]};
+        assert_int_equal(target_zero_unit(&thin), want[i]);
+    }
+    const struct target disk = {.is_block = true}, unmaps = {.is_block = true, .unmaps = true}, file = {.is_new = true};
+    assert_int_equal(target_zero_unit(&disk), 0);
+    assert_int_equal(target_zero_unit(&unmaps), MIB);
+    assert_int_equal(target_zero_unit(&file), 64 << 10);
+}
+
 static void zeroes_any_range(void **state)
 {
     (void)state;
@@ -610,6 +626,7 @@ int main(void)
         cmocka_unit_test(writes_files),
         cmocka_unit_test(writes_devices),
         cmocka_unit_test(zeroes_in_steps),
+        cmocka_unit_test(zeros_among_data),
         cmocka_unit_test(zeroes_any_range),
         cmocka_unit_test(refuses_busy_devices),
         cmocka_unit_test(full_file_systems_are_named),
