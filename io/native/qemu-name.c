@@ -46,17 +46,50 @@ void qemu_volume_id(const struct qemu_name *n, char out[VOLUME_ID_MAX])
     device_id_text(stable, out);
 }
 
-int qemu_refuse_libvirt(const char *socket, struct err *e)
+/* Who runs a machine alone may change its block devices: it does not know of what others do there. */
+static const struct manager {
+    const char *name, *chardev, *nodes; /* of the machine's own monitor; how its nodes are named, NULL: not known */
+    const char *instead;
+    const char *sockets[4];
+} managers[] = {
+    {"libvirt",
+     "charmonitor",
+     "libvirt-",
+     "make a point-in-time export of it with `virsh backup-begin` before each backup, and back that up by driver nbd "
+     "(docs/nbd.md)",
+     {"/var/lib/libvirt/", "/run/libvirt/", "/var/run/libvirt/", NULL}},
+    {"Proxmox VE",
+     "qmp-event",
+     NULL,
+     "back up its disks where they are stored: as image files, thin volumes of LVM, zvols or images of Ceph "
+     "(docs/nbd.md)",
+     {"/run/qemu-server/", "/var/run/qemu-server/", NULL}},
+};
+
+static int refuse(const struct manager *m, const char *socket, struct err *e)
 {
-    static const char *const owned[] = {"/var/lib/libvirt/", "/run/libvirt/", "/var/run/libvirt/"};
-    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
-        if (strncmp(socket, owned[i], strlen(owned[i])) == 0) {
-            err_set(e, ERR_USAGE, ENOTSUP,
-                    "the machine of %s is run by libvirt, which alone may talk to its QMP socket", socket);
-            return err_hint(e,
-                            "make a point-in-time export of it with `virsh backup-begin` before each backup, and back "
-                            "that up by driver nbd (docs/nbd.md)");
-        }
+    err_set(e, ERR_USAGE, ENOTSUP, "the machine of %s is run by %s, which alone may change its block devices", socket,
+            m->name);
+    return err_hint(e, "%s", m->instead);
+}
+
+int qemu_refuse_managed(const char *socket, struct err *e)
+{
+    for (size_t i = 0; i < sizeof managers / sizeof *managers; i++)
+        for (const char *const *owned = managers[i].sockets; *owned; owned++)
+            if (strncmp(socket, *owned, strlen(*owned)) == 0)
+                return refuse(&managers[i], socket, e);
+    return 0;
+}
+
+int qemu_refuse_monitored(const char *socket, const char *chardev, const char *node, struct err *e)
+{
+    for (size_t i = 0; i < sizeof managers / sizeof *managers; i++) {
+        const struct manager *m = &managers[i];
+        if ((chardev && strcmp(chardev, m->chardev) == 0) ||
+            (node && m->nodes && strncmp(node, m->nodes, strlen(m->nodes)) == 0))
+            return refuse(m, socket, e);
+    }
     return 0;
 }
 

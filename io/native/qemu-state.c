@@ -206,26 +206,19 @@ const struct qemu_bitmap *qemu_ours(const struct qemu_state *s, const char *alia
 
 /* ---- connecting ---- */
 
-/* A second socket of such a machine can be given by its administrator: libvirt still does not know of what is changed
- * there. Its own monitor is called charmonitor, its nodes libvirt-N-format. */
-static int refuse_libvirt(struct qmp *q, const struct qemu_state *s, const char *socket, struct err *e)
+/* A second socket of a machine that another program runs can be given by its administrator. */
+static int refuse_managed(struct qmp *q, const struct qemu_state *s, const char *socket, struct err *e)
 {
     CLEANUP_JSON json_t *list = NULL;
-    bool found = false;
-    for (size_t i = 0; i < s->n_nodes; i++)
-        found |= strncmp(s->node[i].name, "libvirt-", 8) == 0;
-    int rc = qmp_call(q, "query-chardev", NULL, -1, &list, e);
-    for (size_t i = 0; rc == 0 && i < json_array_size(list); i++) {
-        const char *label = json_string_value(json_object_get(json_array_get(list, i), "label"));
-        found |= label && strcmp(label, "charmonitor") == 0;
-    }
-    if (rc < 0 || !found)
-        return rc;
-    err_set(e, ERR_USAGE, ENOTSUP, "the machine of %s is run by libvirt, which alone may change its block devices",
-            socket);
-    return err_hint(e,
-                    "make a point-in-time export of it with `virsh backup-begin` before each backup, and back that up "
-                    "by driver nbd (docs/nbd.md)");
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < s->n_nodes; i++)
+        rc = qemu_refuse_monitored(socket, NULL, s->node[i].name, e);
+    if (rc == 0)
+        rc = qmp_call(q, "query-chardev", NULL, -1, &list, e);
+    for (size_t i = 0; rc == 0 && i < json_array_size(list); i++)
+        rc = qemu_refuse_monitored(socket, json_string_value(json_object_get(json_array_get(list, i), "label")), NULL,
+                                   e);
+    return rc;
 }
 
 /* Older ones end by an assertion when a client leaves the export of a drive that is at home in an iothread (seen with
@@ -251,13 +244,13 @@ static int refuse_iothreads(struct qmp *q, const char *socket, struct err *e)
 int qemu_machine_open(struct qemu_machine *m, const char *socket, struct err *e)
 {
     memset(m, 0, sizeof *m);
-    int rc = qemu_refuse_libvirt(socket, e);
+    int rc = qemu_refuse_managed(socket, e);
     if (rc == 0)
         rc = qmp_open(&m->q, socket, e);
     if (rc == 0)
         rc = qemu_state_read(m->q, &m->s, e);
     if (rc == 0)
-        rc = refuse_libvirt(m->q, &m->s, socket, e);
+        rc = refuse_managed(m->q, &m->s, socket, e);
     if (rc == 0)
         rc = refuse_iothreads(m->q, socket, e);
     if (rc < 0)

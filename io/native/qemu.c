@@ -183,7 +183,7 @@ static int qemu_abilities(const struct driver_class *c, unsigned *ret, struct er
     for (size_t i = 0; rc == 0 && c->match && c->match[i]; i++) {
         rc = qemu_name_parse(&n, c->match[i], e);
         if (rc == 0)
-            rc = qemu_refuse_libvirt(n.socket, e);
+            rc = qemu_refuse_managed(n.socket, e);
     }
     if (rc == 0)
         rc = qemu_server_uri(c, &n, "00000000-0000-4000-8000-000000000000", &u, e);

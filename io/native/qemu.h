@@ -46,8 +46,10 @@ struct qemu_name {
 int qemu_name_parse(struct qemu_name *ret, const char *text, struct err *e);
 void qemu_name_text(const struct qemu_name *n, char out[VOLUME_NAME_MAX]);
 void qemu_volume_id(const struct qemu_name *n, char out[VOLUME_ID_MAX]);
-/* Refuses what libvirt owns, by its path. */
-int qemu_refuse_libvirt(const char *socket, struct err *e);
+/* Refuses the sockets of machines that libvirt or Proxmox VE runs, by their path. */
+int qemu_refuse_managed(const char *socket, struct err *e);
+/* The same by what such a machine has: the label of a character device, the name of a block node; NULL: neither. */
+int qemu_refuse_monitored(const char *socket, const char *chardev, const char *node, struct err *e);
 
 struct qemu_tag {
     struct native_tag tag;  /* without volume_id and volume_name */
@@ -107,7 +109,7 @@ struct qemu_machine {
     struct qmp *q;
     struct qemu_state s;
 };
-/* Connects, refuses machines of libvirt, reads. */
+/* Connects, refuses machines that another program runs, reads. */
 int qemu_machine_open(struct qemu_machine *m, const char *socket, struct err *e);
 /* Reads again: what was found is void. */
 int qemu_machine_again(struct qemu_machine *m, struct err *e);

@@ -204,6 +204,12 @@ expect "a machine of libvirt is refused by name" 2 'is run by libvirt.*virsh bac
 expect "and so is a pattern of its sockets" 2 'run by libvirt' -- \
     call --match "qemu:///var/lib/libvirt/qemu/domain-*/monitor.sock/*" abilities
 vm_end owned
+vm_start theirs "$WORK/b.raw" -- -chardev null,id=qmp-event || fail "a machine like that of Proxmox VE starts"
+expect "a machine of Proxmox VE is refused by name" 2 'is run by Proxmox VE.*where they are stored' -- \
+    call resolve "qemu://$WORK/vm/theirs.qmp/vda"
+expect "and so is a pattern of its sockets, of which QEMU serves one client" 2 'run by Proxmox VE' -- \
+    call --match "qemu:///run/qemu-server/*.qmp/*" abilities
+vm_end theirs
 vm_start threads "$WORK/b.raw" -- -object iothread,id=io1 || fail "a machine with an iothread starts"
 if [ "$(qmp threads query-version | jq .qemu.major)" -lt 9 ]; then
     expect "an old QEMU with iothreads, which might end by it, is refused" 2 'has iothreads.*9.0 or newer' -- \

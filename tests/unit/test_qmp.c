@@ -199,9 +199,11 @@ static void names(void **state)
     assert_string_equal(text, "qemu:///run/vm/web1.qmp/vda");
     qemu_volume_id(&n, id);
     assert_string_equal(id, "device:qemu:run:vm:web1.qmp:vda");
-    assert_int_equal(qemu_refuse_libvirt(n.socket, &e), 0);
-    assert_true(qemu_refuse_libvirt("/var/lib/libvirt/qemu/domain-1-web/monitor.sock", &e) < 0);
+    assert_int_equal(qemu_refuse_managed(n.socket, &e), 0);
+    assert_true(qemu_refuse_managed("/var/lib/libvirt/qemu/domain-1-web/monitor.sock", &e) < 0);
     assert_true(e.cls == ERR_USAGE && strstr(e.msg, "libvirt"));
+    assert_true(qemu_refuse_managed("/run/qemu-server/100.qmp", &e) < 0);
+    assert_true(e.cls == ERR_USAGE && strstr(e.msg, "Proxmox VE"));
 }
 
 static void tags(void **state)
