@@ -341,13 +341,14 @@ test-vm: vm-stage
 	    tests/run.sh $(T); rc=$$?; tests/vm/drivers.sh $(REPORT) $(T) && exit $$rc
 
 # What the machine gets: the image that it boots, the product, tools of the tests.
+VM_TOOLS := driver_suite driver_call driver_writer zfs_lies
 .PHONY: vm-stage
 vm-stage:
 	@tests/deps.sh
 	@tests/vm/image.sh >/dev/null
 	@rm -rf $(BUILD)/vm && mkdir -p $(BUILD)/vm/tools
-	+@$(MAKE) --no-print-directory -s $(addprefix $(BUILD)/tests/tools/driver_,suite call writer)
-	@cp $(addprefix $(BUILD)/tests/tools/driver_,suite call writer) $(BUILD)/vm/tools/
+	+@$(MAKE) --no-print-directory -s $(addprefix $(BUILD)/tests/tools/,$(VM_TOOLS))
+	@cp $(addprefix $(BUILD)/tests/tools/,$(VM_TOOLS)) $(BUILD)/vm/tools/
 	+@if [ "$(FROM)" = install ]; then \
 	    $(MAKE) --no-print-directory -s $(PARALLEL) install PREFIX=/usr DESTDIR=$(BUILD_ABS)/vm/root; \
 	else $(MAKE) --no-print-directory -s deb && cp $(BUILD)/deb/snapferry{,-rbd}_*.deb $(BUILD)/vm/; fi
