@@ -476,14 +476,27 @@ void target_ahead(struct target *t, uint64_t pos, uint64_t len)
 
 /* ---- writing ---- */
 
+/* What the error of a device does not tell: where to look for its reason. */
+static int write_failed(const struct target *t, int sys, struct err *e)
+{
+    if (t->is_block && !t->nbd && (sys == EIO || sys == ENOSPC || sys == EREMOTEIO))
+        err_hint(e, "see dmesg; if it is a thin volume, whether its pool is full: lvs, or zpool list");
+    return -sys;
+}
+
+static enum err_class write_class(int sys)
+{
+    return sys == ENOSPC || sys == EDQUOT ? ERR_NO_SPACE : ERR_TARGET;
+}
+
 int target_write_error(const struct target *t, uint64_t pos, uint64_t len, int sys, struct err *e)
 {
-    enum err_class cls = sys == ENOSPC || sys == EDQUOT ? ERR_NO_SPACE : ERR_TARGET;
     int rc = t->nbd ? nbd_target_check(t->nbd, e) : 0;
     if (rc < 0)
         return rc; /* why the connection has ended */
-    return err_set(e, cls, sys, "cannot write bytes %" PRIu64 " to %" PRIu64 " of restore target %s", pos,
-                   pos + (len ? len - 1 : 0), t->path);
+    err_set(e, write_class(sys), sys, "cannot write bytes %" PRIu64 " to %" PRIu64 " of restore target %s", pos,
+            pos + (len ? len - 1 : 0), t->path);
+    return write_failed(t, sys, e);
 }
 
 int target_check_range(const struct target *t, uint64_t pos, uint64_t len, struct err *e)
@@ -794,8 +807,14 @@ static int target_written_back(struct target *t, struct err *e)
     pthread_mutex_unlock(&t->mu);
     if (!sys)
         return 0;
-    return err_set(e, sys == ENOSPC || sys == EDQUOT ? ERR_NO_SPACE : ERR_TARGET, sys,
-                   "writeback near byte %" PRIu64 " of restore target %s failed", pos, t->path);
+    err_set(e, write_class(sys), sys, "writeback near byte %" PRIu64 " of restore target %s failed", pos, t->path);
+    return write_failed(t, sys, e);
+}
+
+static int sync_failed(const struct target *t, int sys, struct err *e)
+{
+    err_set(e, write_class(sys), sys, "cannot sync restore target %s", t->path);
+    return write_failed(t, sys, e);
 }
 
 int target_sync(struct target *t, struct err *e)
@@ -803,8 +822,7 @@ int target_sync(struct target *t, struct err *e)
     if (t->nbd)
         return nbd_target_flush(t->nbd, e);
     if (fdatasync(t->fd) < 0)
-        return err_set(e, errno == ENOSPC || errno == EDQUOT ? ERR_NO_SPACE : ERR_TARGET, errno,
-                       "cannot sync restore target %s", t->path);
+        return sync_failed(t, errno, e);
     int rc = target_written_back(t, e);
     return rc < 0 ? rc : target_present(t, e);
 }
@@ -826,8 +844,7 @@ int target_finish(struct target *t, struct err *e)
         atomic_store(&t->least, t->o.size);
     }
     if (fsync(t->fd) < 0)
-        return err_set(e, errno == ENOSPC || errno == EDQUOT ? ERR_NO_SPACE : ERR_TARGET, errno,
-                       "cannot sync restore target %s", t->path);
+        return sync_failed(t, errno, e);
     int written = target_written_back(t, e);
     if (written < 0)
         return written;

@@ -158,6 +158,13 @@ if is_root; then
 
     mkdir "$WORK/tiny"
     mount -t tmpfs -o size=8m tmpfs "$WORK/tiny"; at_exit "umount -l $WORK/tiny"
+
+    # A device that turns out to have no room, as a thin volume of a full pool.
+    truncate -s 24M "$WORK/tiny/thin"
+    dev=$(loop_device "$WORK/tiny/thin"); at_exit "losetup -d $dev"
+    expect "a device without room: where to look is said" 18 'its pool is full' -- \
+        sf "$R" restore latest "$dev" --force --quiet
+    losetup -d "$dev"; rm "$WORK/tiny/thin"
     expect "18: a full file system" 18 'No space left' -- sf "$R" restore latest "$WORK/tiny/out" --quiet
     expect "18: a full file system, ordinary writes" 18 'No space left' -- sf "$R" restore latest "$WORK/tiny/out" \
         --force --no-io-uring

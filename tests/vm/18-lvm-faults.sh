@@ -315,8 +315,9 @@ full() {
     restore "$B/$F" $F --overwrite
     # The kernel says EIO, and not ENOSPC, of what was written through the page cache.
     check "a restore fills the pool: its exit code ($RC)" eval '[[ $RC =~ ^(17|18)$ ]]'
-    check "a restore fills the pool: in words: $SAID" eval \
+    check "a restore fills the pool: in words: ${SAID%%$'\n'*}" eval \
         'grep -qE "restore target $F: (No space left on device|Input/output error)" <<<"$SAID"'
+    check "a restore fills the pool: where to look" grep -q "its pool is full" "$WORK/said"
     same "a restore fills the pool: its target is untouched, it says" "$(target_state "$C")" untouched
     check "a restore fills the pool: and it is" cmp /srv/now $F
     same "a restore fills the pool: it is the same volume" "$(lvs --noheadings -o lv_uuid vg-0/f)" "$id"
@@ -337,7 +338,7 @@ full() {
     # In place, into a thin volume of 16 MiB in a pool of 12.
     restore "$B/$F" $T --overwrite
     check "in place: its exit code ($RC)" eval '[[ $RC =~ ^(17|18)$ ]]'
-    check "in place: in words: $SAID" eval \
+    check "in place: in words: ${SAID%%$'\n'*}" eval \
         'grep -qE "restore target $T: (No space left on device|Input/output error)" <<<"$SAID"'
     same "in place: its target is incomplete, it says" "$(target_state "$C")" incomplete
     check "in place: it is" eval "! cmp -s /srv/f $T"
