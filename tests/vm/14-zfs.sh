@@ -326,7 +326,7 @@ as_delegate() {
         --driver zfs --name gold "$@"
 }
 before=$(zfs_state)
-expect "without permissions" 10 'permission denied' -- as_delegate snapshot $V "$(uuid)"
+expect "without permissions" 20 'permission denied' -- as_delegate snapshot $V "$(uuid)"
 sh -c "${VM_ALLOW//USER/delegate}"
 same "those of docs/zfs.md are granted" "$(zfs allow tank/vm | grep -c 'user delegate')" 1
 n=$(as_delegate snapshot $V "$(uuid)")
@@ -372,6 +372,7 @@ snapshots-to-retain = 1
 volumes = class:zvols'
 expect "the configuration is accepted" 0 -- snapferry check-config
 check "reload" systemctl reload snapferryd
+until_true 60 eval '[ "$(askj volumes | jq ".volumes | length")" = 2 ]'
 same "the volumes are seen" "$(askj volumes | jq -r '.volumes[].name' | sort | tr '\n' ' ')" \
     "/dev/zvol/tank/vm/mounted /dev/zvol/tank/vm/twin "
 sum=$(sum_of /data/file)
