@@ -367,7 +367,7 @@ static int ask(struct spawned *ret, struct request *r, const char *bytes, int fd
             got = descriptors_receive(spawner.socket, &a, sizeof a, &ret->pidfd, 1, NULL);
     }
     if (got != (ssize_t)sizeof a) {
-        log_warning("the process that forks for the daemon %s; another one is started",
+        log_warning("the process that starts programs for the daemon %s; restarting it",
                     silent ? "does not answer" : "has ended");
         spawner_end();
         closep(&gate_child);
@@ -376,8 +376,9 @@ static int ask(struct spawned *ret, struct request *r, const char *bytes, int fd
         return 0;
     }
     if (a.sys == ENOSYS || a.sys == EPERM) { /* a filter of whoever started the daemon */
-        log_warning("the process that forks for the daemon is not allowed to: %s; the daemon forks itself",
-                    strerror(a.sys));
+        log_warning(
+            "the process that starts programs for the daemon is not allowed to: %s; the daemon starts them itself",
+            strerror(a.sys));
         spawner_end();
         spawner.started = RESTART_LIMIT + 1;
         return 0;

@@ -451,7 +451,7 @@ static int on_exit_(sd_event_source *s, int fd, uint32_t events, void *arg)
     if (rc == 0 && si.si_pid == 0)
         return 0;
     if (t->stuck) {
-        log_warning("%s: process %d, which did not end, is gone", t->name, (int)t->pid);
+        log_warning("%s: process %d, which was stuck, has ended", t->name, (int)t->pid);
         t->owner->stuck--;
         step_free(t);
         return 0;

@@ -243,7 +243,7 @@ static int s3_stat(struct blobs *b, const char *name, struct blob_info *ret, str
             return s3_call_failed(&q, what, e);
     }
     if (q.x.content_length < 0)
-        return err_set(e, ERR_GENERIC, 0, "cannot %s: %s does not tell its length", what, s->host);
+        return err_set(e, ERR_GENERIC, 0, "cannot %s: the response of %s has no length", what, s->host);
     snprintf(ret->name, sizeof ret->name, "%s", name);
     ret->length = (uint64_t)q.x.content_length;
     ret->mtime_ns = q.x.modified_ns;

@@ -61,7 +61,7 @@ const struct verb_info verb_table[] = {
      "[ALIAS]",
      0,
      1,
-     "remove what is ours on the storage and in no record"},
+     "remove orphaned native snapshots and intermediates"},
     {VERB_HOLD, FORM_DAEMON, {"hold", NULL}, "NATIVE|BACKUP", 1, 1, "keep native snapshots until unhold"},
     {VERB_UNHOLD,
      FORM_DAEMON,
@@ -134,7 +134,7 @@ const struct verb_info verb_table[] = {
      0,
      0,
      "show format, algorithms, sizes and state of a repository"},
-    {VERB_REPO_USAGE, FORM_REPO, {"repo", "usage"}, "", 0, 0, "show which space is in use, which comes back and when"},
+    {VERB_REPO_USAGE, FORM_REPO, {"repo", "usage"}, "", 0, 0, "show used and reclaimable space, and when it is freed"},
     {VERB_REPO_SYNC,
      FORM_REPO,
      {"repo", "sync-to"},
@@ -148,7 +148,7 @@ const struct verb_info verb_table[] = {
      "",
      0,
      0,
-     "rebuild what is damaged or lost of the index from the packs"},
+     "rebuild damaged or missing index entries from the packs"},
     {VERB_REPO_CHANGE_PASSWORD,
      FORM_REPO,
      {"repo", "change-password"},
@@ -232,7 +232,7 @@ _Static_assert(VERB_COUNT <= 64, "a set of verbs is a 64-bit mask");
 /* They remove or overwrite data. */
 #define DESTROYS                                                                                                       \
     (V(DELETE) | V(NATIVE_PRUNE) | V(NATIVE_RELEASE) | V(ASK_EXPIRE) | V(REPO_DETACH) | V(FORGET) | V(ASK_RESTORE) |   \
-     V(SNAPSHOT_EXPIRE) | V(SNAPSHOT_DELETE) | V(RESTORE))
+     V(SNAPSHOT_EXPIRE) | V(SNAPSHOT_DELETE) | V(RESTORE) | V(MAINTENANCE) | V(ASK_MAINTENANCE) | V(ASK_COPY))
 #define PLANS (V(NATIVE_PRUNE) | V(ASK_EXPIRE) | V(SNAPSHOT_EXPIRE))
 
 const struct option_info option_table[] = {
@@ -327,8 +327,7 @@ const struct option_info option_table[] = {
      "full (default), or none: no delays, while nobody else writes"},
     {OPT_PACKS, "packs", "WHICH", V(REPO_REPAIR),
      "all (default), or missing: only packs of which no index has anything"},
-    {OPT_TAKE_OWNERSHIP, "take-ownership", NULL, V(MAINTENANCE),
-     "make this node the owner of maintenance, and do no more"},
+    {OPT_TAKE_OWNERSHIP, "take-ownership", NULL, V(MAINTENANCE), "only make this node the owner of maintenance"},
     {OPT_OWNER, "owner", "USER@HOST", V(MAINTENANCE), "identity of this node (default snapferry-maintenance@NODE)"},
     {OPT_MOVE_DATA, "move-data", "YES|NO", V(ASK_BACKUP), "no: take native snapshots only (default: as configured)"},
     {OPT_FROM_TIMER, "from-timer", NULL, V(ASK_BACKUP), "accepted from timers of an earlier version: nothing is done"},

@@ -353,6 +353,14 @@ int ask_copy(const struct options *o, struct err *e)
     CLEANUP_JSON json_t *args = json_pack("{s:b,s:b}", "new", (int)o->new_target, "force", (int)o->delete_most);
     if (!args || add_text(args, "copy", o->n_args ? o->args[0] : NULL, e) < 0)
         return args ? -EINVAL : err_nomem(e);
+    if (o->delete_most) {
+        int rc = confirm(o, e,
+                         "What its repository does not have any more will be deleted from %s, also if that is more "
+                         "than half of it.",
+                         o->n_args ? o->args[0] : "each copy");
+        if (rc < 0)
+            return rc;
+    }
     return start_operation(o, "copy", json_incref(args), "Copy", e);
 }
 
@@ -486,7 +494,7 @@ static void keeps_text(const json_t *policy, char *out, size_t cap)
 static void print_which_policies(void)
 {
     puts("By the policies in the repository: a keep-* that was changed in the configuration is put there by the\n"
-         "next backup of its volume, which then deletes what that does not keep.");
+         "next backup of its volume, which then deletes what they no longer keep.");
 }
 
 /* The decision of retention on each snapshot. */

@@ -166,7 +166,7 @@ void natives_note_checked(struct decide *d, const struct operation *check)
             damaged_found_fit(d, check->policy->repository, &n);
         } else if (n.expired) {
             plan_log(d, LOG_LVL_INFO,
-                     "snapshot %s of %s has expired from the repository; its native snapshot goes, too", snapshot,
+                     "snapshot %s of %s has expired from the repository; its native snapshot is removed, too", snapshot,
                      n.volume->name);
             n.moved_verified = false;
         } else {

@@ -31,7 +31,7 @@ const char *record_machine(void)
     sd_id128_t id = SD_ID128_NULL;
     if (!text[0]) {
         if (sd_id128_get_machine_app_specific(machine_key, &id) < 0)
-            log_warning("this machine has no machine id: its records in repositories have none");
+            log_warning("/etc/machine-id is missing: the records of backups are written without it");
         sd_id128_to_string(id, text);
     }
     return text;

@@ -308,7 +308,7 @@ static void removed(struct step_result *s, void *arg)
     for (unsigned i = 0; i < m->n; i++) {
         struct err why = s->err;
         if (!why.cls && i >= list->n)
-            err_set(&why, ERR_GENERIC, EBADMSG, "the step has not told what became of it");
+            err_set(&why, ERR_GENERIC, EBADMSG, "the step ended without a result");
         else if (!why.cls)
             op_error_to_err(&why, &item[i].error);
         note_removed(g, r, &m->v[i], why.cls ? &why : NULL);
@@ -409,7 +409,7 @@ static int release_check(const struct engine *g, const struct release *r, struct
         return err_hint(e, "`snapferry native list` shows what does");
     }
     if (is_ambiguous(g, r, first))
-        return err_set(e, ERR_USAGE, 0, "the alias %s is that of several objects: give more of it", r->alias);
+        return err_set(e, ERR_USAGE, 0, "alias %s is ambiguous: use more characters of it", r->alias);
     return r->alias[0] ? left_alone(g, first, e) : 0;
 }
 

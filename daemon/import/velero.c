@@ -398,7 +398,7 @@ static void import_all(struct import *m)
     int64_t need;
     import_only(m, m->doc, "", known);
     import_comment(m, "Imported from the node-agent ConfigMap of Velero. Storage classes need a driver and their "
-                      "volumes (match), which a cluster does not tell.");
+                      "volumes (match): they are not in the ConfigMap.");
     of_pods(m);
     fprintf(m->out, "\n[daemon]\n");
     load_concurrency(m);

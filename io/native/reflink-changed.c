@@ -234,7 +234,7 @@ static int maps_list(struct map *base, struct map *new, struct changes *list, st
                              "blocks of %s were moved while it was compared (balance, defragmentation)", base->path);
     if (w.data && w.encoded == w.data)
         return changed_doubt(ret, CHANGED_UNCERTAIN,
-                             "%s is compressed by its file system, which does not tell where its data lie", new->path);
+                             "%s is compressed: its file system does not tell where its data are", new->path);
     return 0;
 }
 

@@ -70,6 +70,13 @@ typed n $(repo) snapshot expire --all
 hasnt "nothing to expire: nothing to ask" Continue
 same "and no failure" $RC 0
 
+typed n $(repo) maintenance --take-ownership --owner me@nas2
+has "ownership of maintenance: both owners are named" \
+    "^Maintenance of repository $R will belong to me@nas2 instead of snapferry-maintenance@"
+same "ownership: no" $RC 1
+typed n $(repo) maintenance --take-ownership --owner me@nas2 --yes
+same "ownership: --yes" "$RC $(grep -c Continue "$WORK/screen")" "0 0"
+
 # ---- restores over what is there ----
 
 cp "$WORK/image" "$WORK/other"; printf x >>"$WORK/other"
@@ -168,6 +175,18 @@ daemon n restore nightly/vg0/db1 "$WORK/not-there" --overwrite
 hasnt "of one that does not exist" Continue
 daemon n restore nightly/vg0/db1 "$WORK/other"
 hasnt "the daemon refuses what exists" Continue
+daemon n maintenance --full --safety=none
+has "maintenance --safety=none" '^The repository will be maintained without safety delays: no client may use it meanwhile\.$'
+same "maintenance: no" $RC 1
+daemon n maintenance --full --safety=none --yes
+same "maintenance: --yes" "$RC $(grep -c 'the daemon has no verb "maintenance"' "$WORK/screen")" "2 1"
+daemon n copy vault --delete-most
+has "copy --delete-most" '^What its repository does not have any more will be deleted from vault, also if that is more than half'
+same "copy: no" $RC 1
+daemon y copy vault --delete-most
+same "copy: yes" "$RC $(grep -c 'the daemon has no verb "copy"' "$WORK/screen")" "2 1"
+daemon n copy vault
+hasnt "copy alone" Continue
 script "{describe: {error: {class: \"not-found\", code: 16, message: \"there is nothing\"}}}"
 daemon y delete nonsense
 same "a backup that is not there" "$RC $(grep -c Continue "$WORK/screen")" "16 0"

@@ -91,7 +91,7 @@ for i in "$I" "$I2"; do
     of=$(call list | grep "$(alias_of d | tail -n 1)")
     check "an intermediate of the same beginning" call expose "$of" clone rw "$i"
 done
-expect "an alias of several is refused" 2 "the alias ${I:0:8} is that of several objects: give more of it" -- \
+expect "an alias of several is refused" 2 "alias ${I:0:8} is ambiguous: use more characters of it" -- \
     ask native release "${I:0:8}"
 expect "more of it is enough" 0 '1 of 1 object removed' -- ask native release "${I2:0:13}"
 same "the other stays" "$(there "$I2")$(orphans)" "$I"

@@ -706,7 +706,7 @@ static void test_spawner_killed(void **state)
     kill_spawner();
     SEEN next = run(fn_parents, NULL, 10);
     assert_int_equal(json_integer_value(json_object_get(next.out, "parent")), getpid());
-    assert_non_null(strstr(logged, "forks for the daemon has ended"));
+    assert_non_null(strstr(logged, "starts programs for the daemon has ended"));
     assert_int_equal(spawner_pid_test(), 0);
     SEEN after = run(fn_parents, NULL, 10);
     assert_int_equal(json_integer_value(json_object_get(after.out, "parent")), getpid());

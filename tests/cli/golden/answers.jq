@@ -100,11 +100,11 @@ def status($what):
     elif $what == "one" then quiet | .volumes = [fine("vg0/db1"; 36000)] | .natives = {count: 1, used: (512 * MiB), text: "none due for pruning"}
     elif $what == "busy" then quiet | .running = [states[0, 1, 6]] | .queue = [states[2, 3]] | .slots.used = 2 | .slots.queued = 2
         | .volumes = [fine("vg0/db1"; 36000), fine("vg0/db2"; 36100), unread("vg0/db7")]
-        | .natives = {count: 9, used: (3 * GiB), next: [natives[2]], text: "with the next backups 2 of them go, first 2e3f77aa of vg0/db1"}
+        | .natives = {count: 9, used: (3 * GiB), next: [natives[2]], text: "2 pruned by the next backups, first 2e3f77aa of vg0/db1"}
         | .problems = [{severity: "warning", text: "vg0/db7 is tried again: cannot read /dev/vg0/db7: Input/output error"}, (unread("vg0/db7") | problem_of)]
     elif $what == "many" then quiet | .volumes = volumes200 | .running = [range(2) as $i | operation($i; "vg0/db\($i)"; "Running") + {progress: moving(27 * GiB; (12 - $i) * GiB; 220000000; 70 + $i)}]
         | .queue = [range(50) as $i | operation($i + 2; "vg0/db\($i + 2)"; "Queued") + {position: ($i + 1), why: "all slots are in use"}] | .slots.used = 2 | .slots.queued = 198
-        | .natives = {count: 597, used: (300 * GiB), next: [natives[2]], text: "with the next backups 199 of them go, first 2e3f77aa of vg0/db1"}
+        | .natives = {count: 597, used: (300 * GiB), next: [natives[2]], text: "199 pruned by the next backups, first 2e3f77aa of vg0/db1"}
         | .problems = [.volumes[] | select(.protected | not) | problem_of]
     elif $what == "fine" then quiet | .volumes = [volumes200[] | select(.protected)]
     elif $what == "trouble" then quiet | .daemon.degraded = true | .daemon.maintenance = true
