@@ -514,7 +514,9 @@ static int delete_gone(struct copy *c, struct err *e)
     struct blob_info mark;
     if (!c->o->delete_after_ns || c->o->dry_run)
         return 0;
-    int rc = blobs_stat(c->to, COPY_MARK, &mark, e); /* written by this run */
+    int rc = mark_write(c, "running", e); /* for its time: the run may have begun long ago */
+    if (rc == 0)
+        rc = blobs_stat(c->to, COPY_MARK, &mark, e);
     const struct gone_opts o = {.from = c->repo,
                                 .to = c->to,
                                 .after_ns = c->o->delete_after_ns,
