@@ -6,11 +6,14 @@
 #include "base/units.h"
 #include "base/bytes.h"
 #include "base/cleanup.h"
+#include "base/time.h"
+#include "repo/blob-locks.h"
 #include "repo/format-parse.h"
 #include "repo/leftovers.h"
 #include "repo/pack.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <openssl/evp.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -41,6 +44,12 @@ struct name {
     uint64_t length;
 };
 
+/* Of object locks, in the mark: what was in the copy at that time, and in the original, was locked from then on. */
+struct locks {
+    char mode[16]; /* "": nothing is known */
+    int64_t period_s, since_s;
+};
+
 struct copy {
     struct repo *repo;
     struct blobs *from, *to;
@@ -56,6 +65,10 @@ struct copy {
     bool complete;                   /* the last run came to its end: */
     int64_t mark_ns;                 /* then, by the clock of the copy's storage */
     bool has_mark;
+    bool locking; /* what is put is locked */
+    struct locks locks;
+    int64_t oldest_ns; /* of what is locked, in the copy, and in the original, too; INT64_MAX: nothing */
+    struct extended extended;
     struct batch {
         struct name names[BATCH];
         size_t n;
@@ -137,6 +150,10 @@ static int mark_read(struct copy *c, char id[2 * FORMAT_ID_MAX + 1], struct err 
         return err_plain(e, ERR_DAMAGE, EBADMSG, "blob %s in %s does not say what it is a copy of", COPY_MARK,
                          blobs_location(c->to));
     c->complete = !strcmp(state, "complete");
+    const char *locks = strstr((char *)data, "\nlocked ");
+    struct locks l;
+    if (locks && sscanf(locks, "\nlocked %15[A-Z] %" SCNd64 " %" SCNd64 "\n", l.mode, &l.period_s, &l.since_s) == 3)
+        c->locks = l;
     return 0;
 }
 
@@ -144,8 +161,11 @@ static int mark_write(struct copy *c, const char *state, struct err *e)
 {
     const struct repo_format *f = repo_format(c->repo);
     char id[2 * FORMAT_ID_MAX + 1], text[MARK_MAX];
-    const int n = snprintf(text, sizeof text, "copy of repository %s\nstate %s\n",
-                           hex_encode(id, f->unique_id, f->unique_id_len), state);
+    int n = snprintf(text, sizeof text, "copy of repository %s\nstate %s\n",
+                     hex_encode(id, f->unique_id, f->unique_id_len), state);
+    if (c->locking && c->locks.mode[0]) /* what is put without a lock ends what was known of locks */
+        n += snprintf(text + n, sizeof text - (size_t)n, "locked %s %" PRId64 " %" PRId64 "\n", c->locks.mode,
+                      c->locks.period_s, c->locks.since_s);
     return c->o->dry_run ? 0 : blobs_put(c->to, COPY_MARK, text, (size_t)n, e);
 }
 
@@ -368,6 +388,8 @@ static int look(const struct blob_info *i, void *arg)
     if (k && k->length == i->length) {
         c->result->present.n++;
         c->result->present.bytes += i->length;
+        if (blob_is_locked(i->name) && k->mtime_ns < c->oldest_ns)
+            c->oldest_ns = k->mtime_ns;
     } else if (c->o->total) {
         atomic_fetch_add_explicit(c->o->total, i->length, memory_order_relaxed);
     }
@@ -493,12 +515,48 @@ static int copy_format(struct copy *c, const char *name, struct err *e)
     return rc == 0 && have == len && !memcmp(ours, theirs, len) ? 0 : blobs_put(c->to, name, ours, len, e);
 }
 
-/* ---- deletions ---- */
-
-static bool is_surplus(const char *name, void *arg)
+/* The time of the copy's storage: that of the mark, which is written for that but in a dry run. */
+static int storage_time(struct copy *c, int64_t *ret, struct err *e)
 {
-    const struct known *k = is_copied(name) ? known_find(arg, name) : NULL;
-    return k && !k->wanted;
+    struct blob_info mark;
+    struct err none = ERR_INIT;
+    if (c->o->dry_run) {
+        if (!c->to || blobs_clock(c->to, ret, &none) < 0)
+            *ret = now_ns();
+        return 0;
+    }
+    int rc = mark_write(c, "running", e);
+    if (rc == 0)
+        rc = blobs_stat(c->to, COPY_MARK, &mark, e);
+    if (rc == 0)
+        *ret = mark.mtime_ns;
+    return rc;
+}
+
+/* ---- object locks ---- */
+
+/*
+ * Where one of them ends before half of its period is over all are extended, so that one time in the mark is enough: to
+ * ask for each lock would cost as many requests in each run as to extend it does twice in a period. What the original
+ * did not have at that time and has again waits for the next time.
+ */
+static bool locks_are_due(const struct copy *c, int64_t now_ns)
+{
+    const struct repo_format *f = repo_format(c->repo);
+    const int64_t period_s = f->retention_period_ns / NS_PER_S, now_s = now_ns / NS_PER_S;
+    const struct locks *l = &c->locks;
+    if (!c->locking || c->oldest_ns == INT64_MAX)
+        return false;
+    if (strcmp(l->mode, f->retention_mode) != 0 || l->period_s < period_s || l->since_s > now_s)
+        return true;
+    const int64_t put_s = c->oldest_ns / NS_PER_S;
+    return (put_s > l->since_s ? put_s : l->since_s) + period_s / 2 < now_s;
+}
+
+static bool is_needed(const char *name, void *arg)
+{
+    const struct known *k = known_find(arg, name);
+    return k && k->wanted;
 }
 
 static int goes_on(void *arg, struct err *e)
@@ -508,19 +566,43 @@ static int goes_on(void *arg, struct err *e)
     return rc == 0 ? copy_lock_keep(c->lock, false, e) : rc;
 }
 
+/* A lock that cannot be extended does not end the run: what is copied is worth as much without it. */
+static int extend_locks(struct copy *c, int64_t now_ns, struct err *e)
+{
+    const struct repo_format *f = repo_format(c->repo);
+    const bool due = locks_are_due(c, now_ns);
+    const struct extend_opts o = {
+        .blobs = c->to, .now_ns = now_ns, .dry_run = c->o->dry_run, .wanted = is_needed, .go_on = goes_on, .arg = c};
+    c->extended = (struct extended){.n = 0};
+    const int rc = due ? blob_locks_extend(&o, &c->extended, e) : 0;
+    c->result->extended = (struct copy_sum){c->extended.n, c->extended.bytes};
+    /* All that was put by this run is locked, too. */
+    if (rc == 0 && c->locking && !c->extended.failed && (due || c->oldest_ns == INT64_MAX)) {
+        c->locks = (struct locks){.period_s = f->retention_period_ns / NS_PER_S, .since_s = now_ns / NS_PER_S};
+        snprintf(c->locks.mode, sizeof c->locks.mode, "%.15s", f->retention_mode);
+    }
+    return rc;
+}
+
+/* ---- deletions ---- */
+
+static bool is_surplus(const char *name, void *arg)
+{
+    const struct known *k = is_copied(name) ? known_find(arg, name) : NULL;
+    return k && !k->wanted;
+}
+
 static int delete_gone(struct copy *c, struct err *e)
 {
     const struct copy_result *r = c->result;
-    struct blob_info mark;
+    int64_t now_ns = 0;
     if (!c->o->delete_after_ns || c->o->dry_run)
         return 0;
-    int rc = mark_write(c, "running", e); /* for its time: the run may have begun long ago */
-    if (rc == 0)
-        rc = blobs_stat(c->to, COPY_MARK, &mark, e);
+    const int rc = storage_time(c, &now_ns, e); /* the run may have begun long ago */
     const struct gone_opts o = {.from = c->repo,
                                 .to = c->to,
                                 .after_ns = c->o->delete_after_ns,
-                                .now_ns = rc == 0 ? mark.mtime_ns : 0,
+                                .now_ns = now_ns,
                                 .copy_bytes = r->present.bytes + r->copied.bytes + r->surplus.bytes,
                                 .empty = !c->n_indexes || !c->packs,
                                 .most = c->o->delete_most,
@@ -547,8 +629,11 @@ static int list_copy(struct copy *c, struct err *e)
 
 static int round_run(struct copy *c, struct err *e)
 {
+    int64_t began_ns;
     c->n_indexes = c->batch.n = 0;
     c->packs = false;
+    c->oldest_ns = INT64_MAX;
+    c->locks = (struct locks){.mode = ""};
     c->changed[0] = '\0';
     c->result->changed = (struct copy_sum){0};
     c->result->present = c->result->surplus = (struct copy_sum){0};
@@ -565,7 +650,7 @@ static int round_run(struct copy *c, struct err *e)
     if (rc == 0)
         rc = check_surplus(c, e);
     if (rc == 0)
-        rc = mark_write(c, "running", e);
+        rc = storage_time(c, &began_ns, e);
     if (rc == 0)
         rc = copy_packs(c, e);
     if (rc == 0)
@@ -577,6 +662,8 @@ static int round_run(struct copy *c, struct err *e)
     if (rc == 0 && !c->o->dry_run)
         rc = copy_lock_keep(c->lock, true, e);
     if (rc == 0)
+        rc = extend_locks(c, began_ns, e);
+    if (rc == 0)
         rc = delete_gone(c, e);
     return rc == 0 ? mark_write(c, "complete", e) : rc;
 }
@@ -586,9 +673,10 @@ static int retain_copied(struct copy *c, struct err *e)
 {
     const struct repo_format *f = repo_format(c->repo);
     struct err why = ERR_INIT;
-    if (!c->to || c->o->dry_run || !f->retention_mode[0] || !blobs_have_locks(c->to))
+    if (!c->to || !f->retention_mode[0] || !blobs_have_locks(c->to))
         return 0;
     const int rc = blobs_take_locks(c->to, &why);
+    c->locking = rc > 0;
     if (rc > 0)
         blobs_retain(c->to, f->retention_mode, f->retention_period_ns);
     else if (rc == 0 || rc == -EACCES)
@@ -632,6 +720,15 @@ static int changed_there(const struct copy *c, struct err *e)
                        "lacks (docs/copies.md)");
 }
 
+static int not_extended(const struct copy *c, struct err *e)
+{
+    const int rc = blob_locks_failed(&c->extended, e);
+    return rc == 0 ? 0
+                   : err_hint(e, "all is copied, and the next run tries it again. The key needs the right "
+                                 "s3:PutObjectRetention; no lock can be made to end earlier, as after a shorter "
+                                 "retention was set");
+}
+
 static int rounds_run(struct copy *c, struct err *e)
 {
     int rc;
@@ -673,6 +770,8 @@ int repo_copy(struct repo *from, struct blobs *to, const struct copy_opts *o, st
         rc = blobs_check_layout(to, e);
     if (rc == 0 && ret->changed.n)
         rc = changed_there(c, e);
+    else if (rc == 0)
+        rc = not_extended(c, e);
     copy_lock_free(c->lock);
     free(c->known);
     free(c->indexes);

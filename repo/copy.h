@@ -6,7 +6,8 @@
  * read. Whatever an index of the copy refers to is there, at any time: the names of the indexes are listed first, then
  * the packs are copied, then these indexes, and the format last. A blob that vanishes meanwhile, because maintenance
  * replaced it, begins that anew. What the original no longer has stays in the copy, unless it is to be deleted there
- * after a time (copy-gone.h). One process writes to a copy at a time (copy-lock.h).
+ * after a time (copy-gone.h). One process writes to a copy at a time (copy-lock.h). Where what is put gets object locks
+ * those of what the original still has are extended before half of their period is over; the mark records when.
  */
 #ifndef SNAPFERRY_REPO_COPY_H
 #define SNAPFERRY_REPO_COPY_H
@@ -38,11 +39,12 @@ struct copy_result {
     struct copy_sum present; /* were there */
     struct copy_sum surplus; /* of the copy, that the original does not have any more; with `deleted` */
     struct copy_sum deleted;
-    struct copy_sum held;    /* were to be deleted, and are more than half of the copy */
-    struct copy_sum lost;    /* likewise, packs that the index of the original refers to: it has lost them */
-    struct copy_sum changed; /* have another length in the original than in the copy, where they are whole: kept */
-    struct copy_sum left;    /* files of killed writers in the copy, removed (leftovers.h) */
-    unsigned rounds;         /* more than 1: blobs vanished meanwhile */
+    struct copy_sum held;     /* were to be deleted, and are more than half of the copy */
+    struct copy_sum lost;     /* likewise, packs that the index of the original refers to: it has lost them */
+    struct copy_sum changed;  /* have another length in the original than in the copy, where they are whole: kept */
+    struct copy_sum left;     /* files of killed writers in the copy, removed (leftovers.h) */
+    struct copy_sum extended; /* whose object locks were extended (bytes: were to be); with dry_run: would be */
+    unsigned rounds;          /* more than 1: blobs vanished meanwhile */
 };
 
 /*
@@ -50,9 +52,9 @@ struct copy_result {
  * without epochs (indexes that were replaced there would count again in the copy); ERR_EXISTS where `to` has blobs and
  * is no copy of this repository, or something else has written to it since the last run (it has diverged). ERR_BUSY:
  * blobs vanished in each of five rounds, or another process writes to the copy. ERR_DAMAGE, when
- * all else is done: blobs were changed in the original, which no client does; the copy keeps its own. ERR_INTERRUPTED:
- * stopped; the next run goes on from there. Memory: 40 bytes for each blob of the copy, and a buffer of 4 MiB for each
- * blob that is copied.
+ * all else is done: blobs were changed in the original, which no client does; the copy keeps its own. Likewise when all
+ * else is done: object locks that could not be extended. ERR_INTERRUPTED: stopped; the next run goes on from there.
+ * Memory: 40 bytes for each blob of the copy, and a buffer of 4 MiB for each blob that is copied.
  */
 int repo_copy(struct repo *from, struct blobs *to, const struct copy_opts *o, struct copy_result *ret, struct err *e);
 

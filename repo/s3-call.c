@@ -3,6 +3,7 @@
 
 #include "base/cleanup.h"
 #include "base/time.h"
+#include "repo/blob-locks.h"
 
 #include <errno.h>
 #include <openssl/rand.h>
@@ -50,14 +51,6 @@ static void header_add(struct header_list *l, const char *name, const char *valu
         l->h[l->n++] = (struct s3_header){name, value};
 }
 
-/* Those that stock clients lock: what a repository consists of, and not what is soon deleted. */
-static bool is_locked(const char *name)
-{
-    static const char *const format[] = {"kopia.repository", "kopia.blobcfg"};
-    return strchr("nxpq", name[0]) || !strncmp(name, format[0], strlen(format[0])) ||
-           !strncmp(name, format[1], strlen(format[1]));
-}
-
 /* Signs with what is known now, and makes the request once. */
 static int attempt(struct s3_call *q, struct err *e)
 {
@@ -74,7 +67,7 @@ static int attempt(struct s3_call *q, struct err *e)
     const int64_t now = now_ns() + atomic_load(&s->skew_ns);
     s3_date(date, now);
     pthread_rwlock_rdlock(&s->keys_lock);
-    if (q->md5 && !*q->query && s->lock_mode[0] && is_locked(q->name)) {
+    if (q->md5 && !*q->query && s->lock_mode[0] && blob_is_locked(q->name)) {
         memcpy(mode, s->lock_mode, sizeof mode);
         /* Whole seconds, rounded up: some servers know no fractions. */
         time_text((now / NS_PER_S + s->lock_ns / NS_PER_S + 1) * NS_PER_S, until);

@@ -79,11 +79,11 @@ static json_t *sum_json(const struct copy_sum *s)
 static void print_copy(const struct options *o, const char *place, const struct copy_result *c, double seconds)
 {
     if (o->json) {
-        print_json(json_pack("{s:s, s:s, s:s, s:b, s:b, s:o, s:o, s:o, s:o, s:i, s:f}", "type", "result", "verb",
+        print_json(json_pack("{s:s, s:s, s:s, s:b, s:b, s:o, s:o, s:o, s:o, s:o, s:i, s:f}", "type", "result", "verb",
                              "repo sync-to", "copy", place, "dryRun", (int)o->dry_run, "verified",
                              (int)(o->verify && !o->dry_run), "copied", sum_json(&c->copied), "present",
                              sum_json(&c->present), "surplus", sum_json(&c->surplus), "leftovers", sum_json(&c->left),
-                             "rounds", (int)c->rounds, "seconds", seconds));
+                             "extendedLocks", sum_json(&c->extended), "rounds", (int)c->rounds, "seconds", seconds));
         return;
     }
     if (o->quiet)
@@ -95,6 +95,9 @@ static void print_copy(const struct options *o, const char *place, const struct 
     if (c->surplus.n)
         printf("The copy keeps %llu blob%s, %s, that the repository does not have any more.\n",
                (unsigned long long)c->surplus.n, plural(c->surplus.n), text_bytes(c->surplus.bytes));
+    if (c->extended.n)
+        printf("%s the object locks of %llu blob%s, %s.\n", o->dry_run ? "Would extend" : "Extended",
+               (unsigned long long)c->extended.n, plural(c->extended.n), text_bytes(c->extended.bytes));
     print_leftovers(c->left.n, c->left.bytes, o->dry_run);
 }
 

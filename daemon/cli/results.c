@@ -221,6 +221,7 @@ static void copy_text(struct text *t, const json_t *r)
     put_item(t, c, "lostBytes", "LOST by the repository, and kept");
     put_item(t, c, "heldBytes", "NOT deleted, since it is more than half of the copy");
     put_item(t, c, "leftoverBytes", "of killed writers removed");
+    put_item(t, c, "extendedBytes", "with object locks extended");
     if (jbool(c, "verified"))
         put_text(t, ", verified");
 }

@@ -238,6 +238,7 @@ void count_copied(struct decide *d, const struct operation *op)
     const char *copy = op->target_name;
     add(d, "copies_total", two("copy", copy, "result", count_result(op->outcome)), 1);
     add(d, "copy_copied_bytes_total", one("copy", copy), bytes(c.copied_bytes));
+    add(d, "copy_extended_locks_total", one("copy", copy), bytes(c.extended));
     if (op->outcome != OUTCOME_COMPLETED)
         return;
     set(d, "copy_last_success_timestamp_seconds", one("copy", copy), (double)(decide_now(d) / NS_PER_S));

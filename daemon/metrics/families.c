@@ -258,6 +258,8 @@ const struct metric_family metric_families[] = {
         "Bytes of blobs in the copy that the repository does not have any more; absent before the first complete run.")
     COUNTER("copy_copied_bytes_total", "copy",
         "Bytes of blobs that were copied, also by runs that were not complete.")
+    COUNTER("copy_extended_locks_total", "copy",
+        "Object locks of blobs in the copy that were extended, also by runs that were not complete.")
     COUNTER("copies_total", "copy,result",
         "Finished runs of copies; skipped is always 0.")
     GAUGE("verify_last_success_timestamp_seconds", "repository",

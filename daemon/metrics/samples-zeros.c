@@ -103,6 +103,7 @@ static void of_copy(struct samples *s, const char *name)
     for (size_t i = 0; i < N(results); i++)
         sample_zero(s, "copies_total", "copy", name, "result", results[i], NULL);
     sample_zero(s, "copy_copied_bytes_total", "copy", name, NULL);
+    sample_zero(s, "copy_extended_locks_total", "copy", name, NULL);
 }
 
 static void of_movers(struct samples *s)

@@ -157,7 +157,8 @@ struct mover_copy mover_copy_of(const struct mover_result *r)
                                .deleted = jint(c, "deletedBlobs"),
                                .deleted_bytes = jint(c, "deletedBytes"),
                                .held_bytes = jint(c, "heldBytes"),
-                               .lost = jint(c, "lostBlobs")};
+                               .lost = jint(c, "lostBlobs"),
+                               .extended = jint(c, "extendedBlobs")};
 }
 
 /* The answer of the step that looked at it; NULL: none did. */

@@ -74,6 +74,7 @@ struct mover_copy {
     int64_t deleted, deleted_bytes; /* of these */
     int64_t held_bytes;             /* were to be deleted, and are more than half of the copy */
     int64_t lost;                   /* likewise, packs that the repository has lost */
+    int64_t extended;               /* object locks that were extended */
 };
 
 /* Numbers: -1 is not reported. Whether there is a result at all: `there`. */

@@ -30,6 +30,7 @@ static void put_numbers(json_t *result, const struct copy_result *r, bool verifi
     put_sum(o, "heldBlobs", "heldBytes", &r->held);
     put_sum(o, "lostBlobs", "lostBytes", &r->lost);
     put_sum(o, "leftovers", "leftoverBytes", &r->left);
+    put_sum(o, "extendedBlobs", "extendedBytes", &r->extended);
     json_object_set_new(result, "copy", o);
 }
 
