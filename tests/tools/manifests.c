@@ -6,10 +6,12 @@
  *   manifests REPOSITORY PASSWORD-FILE add                adds {"labels","data"} of each line of standard input
  *   manifests REPOSITORY PASSWORD-FILE put                the same with {"id"}, in place of one that has it
  *   manifests REPOSITORY PASSWORD-FILE remove ID...
+ *   manifests REPOSITORY PASSWORD-FILE history            no manifest: the schedule and history of maintenance
  */
 #include "base/cleanup.h"
 #include "base/time.h"
 #include "repo/compress.h"
+#include "repo/maintenance.h"
 #include "repo/manifest.h"
 #include "repo/repo.h"
 
@@ -74,11 +76,25 @@ static int commit(struct repo *r, struct manifest_batch *b, struct err *e)
     return rc == 0 ? session_flush(s, e) : rc;
 }
 
+static int print_history(struct repo *r, struct err *e)
+{
+    struct maintenance_schedule s;
+    const int rc = maintenance_load(r, &s, e);
+    if (rc < 0)
+        return rc;
+    CLEANUP_FREE char *text = json_dumps(s.doc, JSON_COMPACT | JSON_SORT_KEYS);
+    puts(text ? text : "");
+    maintenance_clear(&s);
+    return 0;
+}
+
 static int run(struct repo *r, int argc, char **argv, struct err *e)
 {
     CLEANUP(manifest_batch_freep) struct manifest_batch *b = NULL;
     if (!strcmp(argv[0], "list") && argc == 2)
         return manifests_each(r, argv[1], print, NULL, e);
+    if (!strcmp(argv[0], "history") && argc == 1)
+        return print_history(r, e);
     if (!strcmp(argv[0], "put") && argc == 1)
         return commit(r, NULL, e);
     int rc = manifest_batch_new(&b, e);

@@ -3,7 +3,9 @@
  * run-maintain.c - a mover's maintenance of a repository (docs/mover.md)
  *
  * Who maintains a repository is written in it. That this is another client, or that snapferry cannot maintain it, or
- * that another run is under way, is no failure: the result has `skip`, the reason in words, and `refused`, in one word.
+ * that another run is under way, or that others may be writing and the run would have no safety delays, is no failure,
+ * and nothing that another attempt would find otherwise: the result has `skip`, the reason in words, and `refused`, in
+ * one word.
  */
 #include "daemon/mover/agent/agent.h"
 #include "daemon/mover/maintain.h"
@@ -46,9 +48,7 @@ static int check_owner(struct run_context *x, json_t *m, const struct maintenanc
 static int check_error(struct run_context *x, json_t *m, struct err *e)
 {
     char why[sizeof e->msg + 64];
-    const char *word = e->cls == ERR_FORMAT && e->sys == ENOTSUP ? "unsupported"
-                       : e->cls == ERR_BUSY && !x->job->unsafe   ? "busy"
-                                                                 : NULL;
+    const char *word = e->cls == ERR_FORMAT && e->sys == ENOTSUP ? "unsupported" : e->cls == ERR_BUSY ? "busy" : NULL;
     if (!word)
         return 0;
     snprintf(why, sizeof why, "%s%s", !strcmp(word, "busy") ? "" : "not maintained by snapferry: ", e->msg);
