@@ -24,6 +24,7 @@
 #define TRIES 8
 #define PAUSE_MS 200
 #define UPLOADS 5
+#define TOLD_MAX 1000 /* questions of one list about what other processes have told */
 
 static struct s3_store *store_of(struct blobs *b)
 {
@@ -263,7 +264,9 @@ static int s3_delete(struct blobs *b, const char *name, struct err *e)
         return rc;
     if (!s3_succeeded(&q) && !s3_missing(&q))
         return s3_call_failed(&q, what, e);
-    if (s3_recent_add(&s->recent, name, 0, q.x.date_ns ? q.x.date_ns : now_ns(), true) < 0)
+    const int64_t when = q.x.date_ns ? q.x.date_ns : now_ns();
+    s3_journal_add(s->journal, name, 0, when, true);
+    if (s3_recent_add(&s->recent, name, 0, when, true) < 0)
         return err_nomem(e);
     return 0;
 }
@@ -334,14 +337,15 @@ static int list_page(struct s3_store *s, const char *prefix, const char *token, 
     return rc;
 }
 
-/* An own write that the server did not list: listed late, or deleted by another client. */
-static int list_unseen(struct s3_store *s, const struct s3_change *c, blob_list_fn *fn, void *arg, struct err *e)
+/* As it is now, where the list does not agree with what was done. */
+static int list_asked(struct s3_store *s, const struct s3_change *c, blob_list_fn *fn, void *arg, struct err *e)
 {
     struct blob_info i;
     struct err own = ERR_INIT;
     const int rc = s3_stat(&s->base, c->name, &i, &own);
     if (rc == -ENOENT) {
-        s3_recent_drop(&s->recent, c->name);
+        if (!c->told) /* deleted by another client */
+            s3_recent_drop(&s->recent, c->name);
         return 0;
     }
     if (rc < 0) {
@@ -352,35 +356,55 @@ static int list_unseen(struct s3_store *s, const struct s3_change *c, blob_list_
     return fn(&i, arg);
 }
 
-/* Whether a listed blob is one that was deleted here; a later time than that is of a new one. */
-static bool is_deleted(struct s3_change *c, const struct blob_info *i)
+/* A listed blob. One that was deleted here is none; a later time than that is of a new one. What another process has
+ * deleted is asked for. */
+static int list_seen(struct s3_store *s, struct s3_change *c, const struct blob_info *i, unsigned *asks,
+                     blob_list_fn *fn, void *arg, struct err *e)
 {
-    if (!c)
-        return false;
-    c->seen = true;
-    return c->deleted && i->mtime_ns <= c->mtime_ns;
+    if (c)
+        c->seen = true;
+    if (!c || !c->deleted || i->mtime_ns > c->mtime_ns || (c->told && *asks == 0))
+        return fn(i, arg);
+    if (!c->told)
+        return 0;
+    --*asks;
+    return list_asked(s, c, fn, arg, e);
 }
 
-static int list_all(struct s3_store *s, const char *prefix, struct listing *l, const struct s3_changes *own,
-                    blob_list_fn *fn, void *arg, struct err *e)
+static int newest_first(const void *a, const void *b)
+{
+    const int64_t x = ((const struct s3_change *)a)->since_ns, y = ((const struct s3_change *)b)->since_ns;
+    return (x < y) - (x > y);
+}
+
+/* `own` is in another order afterwards. */
+static int list_all(struct s3_store *s, const char *prefix, struct listing *l, struct s3_changes *own, blob_list_fn *fn,
+                    void *arg, struct err *e)
 {
     char token[S3_TOKEN_MAX + 1] = "";
+    unsigned asks = TOLD_MAX;
     int rc = 0;
     do {
         rc = list_page(s, prefix, token, S3_PAGE_MAX, l, e);
         for (size_t i = 0; rc == 0 && i < l->page.n; i++) {
             const struct blob_info *b = &l->page.blobs[i];
-            if (b->name[0] != '.' && !is_deleted(s3_changes_find(own, b->name), b))
-                rc = fn(b, arg);
+            if (b->name[0] != '.')
+                rc = list_seen(s, s3_changes_find(own, b->name), b, &asks, fn, arg, e);
         }
         if (rc == 0 && l->page.truncated && !strcmp(token, l->page.token))
             rc = err_set(e, ERR_GENERIC, 0, "cannot list the blobs in %s: %s repeats the same page", s->base.location,
                          s->host);
         memcpy(token, l->page.token, sizeof token);
     } while (rc == 0 && l->page.truncated);
-    for (size_t i = 0; rc == 0 && i < own->n; i++)
-        if (!own->all[i].seen && !own->all[i].deleted)
-            rc = list_unseen(s, &own->all[i], fn, arg, e);
+    if (own->n)
+        qsort(own->all, own->n, sizeof *own->all, newest_first);
+    for (size_t i = 0; rc == 0 && i < own->n; i++) {
+        const struct s3_change *c = &own->all[i];
+        if (c->seen || c->deleted || (c->told && asks == 0))
+            continue;
+        asks -= c->told;
+        rc = list_asked(s, c, fn, arg, e);
+    }
     return rc;
 }
 
@@ -396,9 +420,9 @@ static int s3_list(struct blobs *b, const char *prefix, blob_list_fn *fn, void *
     struct s3_changes own;
     CLEANUP(listing_end) struct listing l = {.page = {.prefix = s->prefix}};
     int rc = s3_recent_copy(&s->recent, prefix, &own);
-    if (rc < 0)
-        return err_nomem(e);
-    rc = list_all(s, prefix, &l, &own, fn, arg, e);
+    if (rc == 0)
+        rc = s3_journal_merge(s->journal, prefix, &own);
+    rc = rc < 0 ? err_nomem(e) : list_all(s, prefix, &l, &own, fn, arg, e);
     s3_changes_free(&own);
     return rc;
 }
@@ -423,6 +447,7 @@ static void s3_free(struct blobs *b)
     s3_http_free(s->http);
     s3_past_free(s->past);
     s3_recent_clear(&s->recent);
+    s3_journal_free(s->journal);
     pthread_rwlock_destroy(&s->keys_lock);
     pthread_mutex_destroy(&s->renewing);
     if (s->keys) {
@@ -720,6 +745,8 @@ static int open_parts(struct s3_store *s, const struct s3_place *p, enum blobs_o
         s->base.ops = &s3_past_ops;
         return s3_past_open(s, p->at_ns, mode == BLOBS_CREATE, e);
     }
+    if (rc == 0 && !(s->journal = s3_journal_new(p->spool, s->base.location)))
+        rc = err_nomem(e);
     if (rc == 0 && mode == BLOBS_CREATE)
         rc = must_be_empty(s, e);
     return rc;

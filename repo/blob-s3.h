@@ -5,7 +5,8 @@
  * The key of an object is the prefix, as it is, followed by the name of the blob. A put is one PutObject with
  * Content-MD5, and the server's answer to it is what makes a blob durable; ETags are not looked at. A pack is written
  * into a file without a name until it is put. Lists contain what this process has put lately, and not what it has
- * deleted, whatever the server lists. Requests that fail for reasons that pass are repeated a bounded number of times
+ * deleted, whatever the server lists; what others that use the same directory have done is asked for where the list
+ * does not agree (s3-journal.h). Requests that fail for reasons that pass are repeated a bounded number of times
  * with growing pauses; each wait ends soon after blobs_stop()'s flag is set.
  */
 #ifndef SNAPFERRY_REPO_BLOB_S3_H
@@ -32,7 +33,7 @@ struct s3_place {
     unsigned uploads;    /* packs at a time, at most S3_UPLOADS_MAX; 0: 5 */
     bool virtual_host;   /* BUCKET.HOST/KEY; else HOST/BUCKET/KEY */
     int64_t at_ns;       /* read only, as everything was at that time by the versions of the objects; 0: as it is */
-    const char *spool;   /* directory for packs on their way, which exists or can be created */
+    const char *spool;   /* directory for packs on their way and the journal; can be created */
     unsigned stall_s, connect_s, hurry_s; /* 0: defaults */
     unsigned tries, pause_ms;             /* likewise: requests at most, and the first pause between two */
 };

@@ -137,7 +137,7 @@ int blobs_list(struct blobs *b, const char *prefix, blob_list_fn *fn, void *arg,
 
 /*
  * Whether lists may lag behind what was put and deleted, as in object storage. What this process has put and deleted
- * within the last 15 minutes is right in its lists all the same; what others have may not be.
+ * within the last 15 minutes is right in its lists all the same, as is what others of this node have; the rest may lag.
  * blobs_is_listed() asks whether the storage's own list has a blob with this time (to a second) or a later one: 1 or 0.
  */
 bool blobs_lists_lag(const struct blobs *b);

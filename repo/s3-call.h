@@ -5,6 +5,7 @@
 
 #include "repo/blob-ops.h"
 #include "repo/s3-http.h"
+#include "repo/s3-journal.h"
 #include "repo/s3-recent.h"
 #include "repo/s3-sign.h"
 #include "repo/s3-xml.h"
@@ -37,6 +38,7 @@ struct s3_store {
     _Atomic int64_t skew_ns; /* the server's clock minus this machine's, where requests were refused for it */
     _Atomic bool answered;   /* ever */
     struct s3_recent recent;
+    struct s3_journal *journal; /* NULL: of a view of the past */
 };
 
 /* One operation: what is asked, and what the last attempt gave. */

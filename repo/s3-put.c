@@ -143,7 +143,9 @@ static int put_body(struct s3_store *s, const char *name, const struct s3_sums *
         return rc;
     if (!s3_succeeded(&q))
         return q.result == S3_SINK ? spool_failed(s, "read", EIO, e) : s3_call_failed(&q, what, e);
-    if (s3_recent_add(&s->recent, name, length, q.x.date_ns ? q.x.date_ns : now_ns(), false) < 0)
+    const int64_t when = q.x.date_ns ? q.x.date_ns : now_ns();
+    s3_journal_add(s->journal, name, length, when, false);
+    if (s3_recent_add(&s->recent, name, length, when, false) < 0)
         return err_nomem(e);
     return 0;
 }

@@ -84,7 +84,8 @@ static int add(struct s3_recent *r, const struct s3_change *c)
 
 int s3_recent_add(struct s3_recent *r, const char *name, uint64_t length, int64_t mtime_ns, bool deleted)
 {
-    const struct s3_change c = {strdup(name), length, mtime_ns, mono_ns(), deleted, false};
+    const struct s3_change c = {
+        .name = strdup(name), .length = length, .mtime_ns = mtime_ns, .since_ns = mono_ns(), .deleted = deleted};
     if (!c.name)
         return -ENOMEM;
     pthread_mutex_lock(&r->lock);
@@ -126,9 +127,15 @@ int s3_recent_copy(struct s3_recent *r, const char *prefix, struct s3_changes *r
     pthread_mutex_unlock(&r->lock);
     if (rc < 0)
         s3_changes_free(ret);
-    else if (ret->n)
-        qsort(ret->all, ret->n, sizeof *ret->all, by_name);
+    else
+        s3_changes_sort(ret);
     return rc;
+}
+
+void s3_changes_sort(struct s3_changes *c)
+{
+    if (c->n)
+        qsort(c->all, c->n, sizeof *c->all, by_name);
 }
 
 void s3_changes_free(struct s3_changes *c)

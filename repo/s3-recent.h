@@ -16,6 +16,7 @@ struct s3_change {
     int64_t mtime_ns, since_ns; /* storage's clock; monotonic */
     bool deleted;
     bool seen; /* in a copy: it was listed */
+    bool told; /* in a copy: by another process (s3-journal.h) */
 };
 
 struct s3_recent {
@@ -38,6 +39,7 @@ struct s3_changes {
 };
 int s3_recent_copy(struct s3_recent *r, const char *prefix, struct s3_changes *ret);
 void s3_changes_free(struct s3_changes *c);
+void s3_changes_sort(struct s3_changes *c);
 /* NULL: none of that name. */
 struct s3_change *s3_changes_find(const struct s3_changes *c, const char *name);
 

@@ -6,24 +6,13 @@
 
 #include "base/time.h"
 #include "repo/s3-xml.h"
+#include "tests/unit/s3-service.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <cmocka.h>
-
-static char dir[64], endpoint[64];
-static pid_t server;
 static struct blobs *b;
 static struct err e;
 static _Atomic bool stop;
@@ -41,53 +30,6 @@ static struct s3_place place(void)
                              .stall_s = 1,
                              .tries = 4,
                              .pause_ms = 5};
-}
-
-/* The answer of the service to a request that is none of S3. */
-static long __attribute__((format(printf, 1, 2))) ask(const char *format, ...)
-{
-    char path[128], command[256], text[64] = "";
-    va_list args;
-    va_start(args, format);
-    vsnprintf(path, sizeof path, format, args);
-    va_end(args);
-    snprintf(command, sizeof command, "curl -s --noproxy '*' -m 10 %s/%s", endpoint, path);
-    FILE *f = popen(command, "r");
-    assert_non_null(f);
-    assert_non_null(fgets(text, sizeof text, f));
-    pclose(f);
-    return strtol(text, NULL, 10);
-}
-
-static int service_start(void **state)
-{
-    (void)state;
-    char file[96], port[16] = "";
-    snprintf(dir, sizeof dir, "/tmp/snapferry-s3.XXXXXX");
-    assert_non_null(mkdtemp(dir));
-    snprintf(file, sizeof file, "%s/port", dir);
-    server = fork();
-    if (server == 0) {
-        execl("/usr/bin/python3", "python3", "tests/tools/s3-faults.py", file, NULL);
-        _exit(127);
-    }
-    FILE *f = NULL;
-    for (int i = 0; i < 3000 && !(f = fopen(file, "r")); i++)
-        usleep(10000);
-    assert_non_null(f);
-    assert_non_null(fgets(port, sizeof port, f));
-    fclose(f);
-    unlink(file);
-    snprintf(endpoint, sizeof endpoint, "http://127.0.0.1:%s", port);
-    return 0;
-}
-
-static int service_end(void **state)
-{
-    (void)state;
-    kill(server, SIGKILL);
-    waitpid(server, NULL, 0);
-    return rmdir(dir); /* nothing was left in the directory of packs */
 }
 
 static int setup(void **state)
