@@ -77,6 +77,14 @@ starts "the daemon starts again in mid-backup"
 same "the backup goes on, with keys that the daemon read after its start" "$(wait_state "$F" Completed 120)" Completed
 same "its mover was adopted" "$(grep -c "process $PID) is still running and was adopted" "$LOG")" 1
 
+# Lists lag: what a mover has put the next one knows.
+faulty _set/lag/1
+new_data 9
+F=$(submit "$WORK/xfs/far/b.img")
+same "a backup while lists lag" "$(wait_state "$F" Completed 120)" Completed
+restored_same "and the mover of a restore knows it" "$F" "$WORK/xfs/far/b.img" "$WORK/b.orig" repository
+faulty _set/lag/0
+
 # Wrong keys: the repository is not available, backups wait, and go on when the keys are right.
 keys nobody
 check "wrong keys show in status" until_true 60 down_because 'refuses the credentials'

@@ -11,7 +11,10 @@ random_file "$WORK/b" 9000000 2
 through_s3
 R=$WORK/repo
 m() { sf "$R" maintenance --full --node-name n1 "$@"; }
-age() { "$TOOLS/age_repository" "$R" "$WORK/password" "$1"; }
+age() { # what this node has noted of the last 15 minutes would be as old
+    rm -f "$CACHE"/snapferry/recent-*
+    "$TOOLS/age_repository" "$R" "$WORK/password" "$1"
+}
 packs() { (cd "$1" && find p q -type f | sort); }
 bytes() { find "$R/p" -type f -printf '%s\n' | awk '{ s += $1 } END { print s + 0 }'; }
 check "a repository" sf "$R" repo create --quiet --node-name n1
