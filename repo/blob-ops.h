@@ -28,6 +28,9 @@ struct blobs_ops {
     /* As blobs_is_listed(). NULL: lists are exact. */
     int (*is_listed)(struct blobs *b, const char *name, int64_t mtime_ns, struct err *e);
 
+    /* As blobs_prepare(). NULL: there is nothing to read. */
+    int (*prepare)(struct blobs *b, struct err *e);
+
     /* As blobs_check_layout(). NULL: there is none. */
     int (*check_layout)(struct blobs *b, struct err *e);
 

@@ -7,6 +7,7 @@
 #include "base/time.h"
 #include "repo/repo-impl.h"
 #include "repo/s3-call.h"
+#include "repo/s3-class.h"
 #include "repo/s3-past.h"
 #include "repo/s3-put.h"
 
@@ -462,6 +463,7 @@ static void s3_free(struct blobs *b)
     free(s->credentials);
     s3_spool_free(s->spool);
     s3_summer_free(s->summer);
+    s3_classes_free(s->classes);
     free(s);
 }
 
@@ -552,6 +554,11 @@ static int s3_takes_locks(struct blobs *b, struct err *e)
     return strstr(a.text, "<ObjectLockEnabled>Enabled<") != NULL;
 }
 
+static int s3_prepare(struct blobs *b, struct err *e)
+{
+    return s3_classes_read(store_of(b), e);
+}
+
 /* As any answer shows it. */
 static int s3_clock(struct blobs *b, int64_t *ns, struct err *e)
 {
@@ -576,6 +583,7 @@ static const struct blobs_ops s3_ops = {
     .del = s3_delete,
     .list = s3_list,
     .is_listed = s3_is_listed,
+    .prepare = s3_prepare,
     .writer_new = s3_writer_new,
     .writer_write = s3_writer_write,
     .writer_read = s3_writer_read,
@@ -736,6 +744,8 @@ static int open_parts(struct s3_store *s, const struct s3_place *p, enum blobs_o
     if (rc == 0)
         rc = set_keys(s, p, e);
     if (rc == 0 && !(s->spool = s3_spool_new(p->spool, s->base.uploads, puts, e)))
+        rc = -ENOMEM;
+    if (rc == 0 && !(s->classes = s3_classes_new(e)))
         rc = -ENOMEM;
     if (rc == 0 && !(s->summer = s3_summer_new(!s->tls, e)))
         rc = -ENOMEM;

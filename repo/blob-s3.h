@@ -6,8 +6,9 @@
  * Content-MD5, and the server's answer to it is what makes a blob durable; ETags are not looked at. A pack is written
  * into a file without a name until it is put. Lists contain what this process has put lately, and not what it has
  * deleted, whatever the server lists; what others that use the same directory have done is asked for where the list
- * does not agree (s3-journal.h). Requests that fail for reasons that pass are repeated a bounded number of times
- * with growing pauses; each wait ends soon after blobs_stop()'s flag is set.
+ * does not agree (s3-journal.h). The object .storageconfig, which is no blob, says the storage class of what is put
+ * (s3-class.h). Requests that fail for reasons that pass are repeated a bounded number of times with growing pauses;
+ * each wait ends soon after blobs_stop()'s flag is set.
  */
 #ifndef SNAPFERRY_REPO_BLOB_S3_H
 #define SNAPFERRY_REPO_BLOB_S3_H
@@ -42,10 +43,10 @@ struct s3_place {
 int s3_place_check(const struct s3_place *p, struct err *e);
 
 /*
- * Reads the credentials. BLOBS_OPEN makes no request, or with at_ns one, which is for the bucket's versioning;
- * BLOBS_CREATE makes one list: the bucket must exist, and no object below the prefix (ERR_EXISTS). Errors of requests:
- * ERR_NO_REPO (no such bucket), ERR_PERMISSION (keys, rights), ERR_CLOCK (after one correction), ERR_NO_SPACE,
- * ERR_GENERIC with a hint.
+ * Reads the credentials. BLOBS_OPEN makes no request (blobs_prepare() does one), or with at_ns one, which is for the
+ * bucket's versioning; BLOBS_CREATE makes one list: the bucket must exist, and no object below the prefix (ERR_EXISTS).
+ * Errors of requests: ERR_NO_REPO (no such bucket), ERR_PERMISSION (keys, rights), ERR_CLOCK (after one correction),
+ * ERR_NO_SPACE, ERR_GENERIC with a hint.
  *
  * With at_ns: each blob is the newest version that is not newer, and does not exist if that is a delete marker; what
  * puts or deletes is -EROFS (ERR_USAGE). A bucket without versions is ERR_USAGE. A version that has been removed since

@@ -211,6 +211,11 @@ bool blobs_have_locks(const struct blobs *b)
     return b->ops->extend != NULL;
 }
 
+int blobs_prepare(struct blobs *b, struct err *e)
+{
+    return b->ops->prepare ? b->ops->prepare(b, e) : 0;
+}
+
 int blobs_take_locks(struct blobs *b, struct err *e)
 {
     return b->ops->takes_locks ? b->ops->takes_locks(b, e) : 0;

@@ -119,6 +119,10 @@ bool blobs_layout_is_guessed(const struct blobs *b);
 /* Whether who opens the store now finds its blobs where this process does. ERR_DAMAGE: what defines that was changed
  * or lost since it was opened. */
 int blobs_check_layout(struct blobs *b, struct err *e);
+/* Reads what the store has to know before it is written to, unless that was done: in object storage one request, for
+ * what says the storage class of blobs. A put does it by itself; done earlier, errors are those of opening.
+ * Thread-safe. */
+int blobs_prepare(struct blobs *b, struct err *e);
 /* A whole blob of at most `max` bytes into malloc()ed memory (followed by a NUL). */
 int blobs_get(struct blobs *b, const char *name, size_t max, uint8_t **ret, size_t *len, struct err *e);
 int blobs_stat(struct blobs *b, const char *name, struct blob_info *ret, struct err *e);

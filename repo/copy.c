@@ -759,7 +759,9 @@ int repo_copy(struct repo *from, struct blobs *to, const struct copy_opts *o, st
     c->to = to;
     c->o = o;
     c->result = ret;
-    int rc = lock_copy(c, e);
+    int rc = to ? blobs_prepare(to, e) : 0;
+    if (rc == 0)
+        rc = lock_copy(c, e);
     if (rc == 0)
         rc = remove_leftovers(c, e);
     if (rc == 0)

@@ -152,8 +152,9 @@ static int raw_parse(struct raw *r, struct err *e)
     return rc;
 }
 
-/* kopia.blobcfg, by a thread where each request waits for a network. */
-struct blobcfg_read {
+/* What is read beside kopia.repository, by a thread where each request waits for a network. */
+struct beside {
+    int (*read)(struct beside *x);
     struct blobs *b;
     uint8_t *data;
     size_t len;
@@ -163,56 +164,74 @@ struct blobcfg_read {
     pthread_t thread;
 };
 
-static void *blobcfg_main(void *arg)
+static int read_blobcfg(struct beside *x)
 {
-    struct blobcfg_read *c = arg;
-    c->rc = blobs_get(c->b, BLOBCFG, FORMAT_BLOB_MAX, &c->data, &c->len, &c->err);
+    return blobs_get(x->b, BLOBCFG, FORMAT_BLOB_MAX, &x->data, &x->len, &x->err);
+}
+
+/* What the store has to know of itself. */
+static int read_store(struct beside *x)
+{
+    return blobs_prepare(x->b, &x->err);
+}
+
+static void *beside_main(void *arg)
+{
+    struct beside *x = arg;
+    x->rc = x->read(x);
     return NULL;
 }
 
-static void blobcfg_begin(struct blobcfg_read *c, struct blobs *b)
+static void beside_begin(struct beside *x, struct blobs *b, int (*read)(struct beside *))
 {
-    *c = (struct blobcfg_read){.b = b};
-    c->by_thread = !blobs_are_files(b) && pthread_create(&c->thread, NULL, blobcfg_main, c) == 0;
+    *x = (struct beside){.b = b, .read = read};
+    x->by_thread = !blobs_are_files(b) && pthread_create(&x->thread, NULL, beside_main, x) == 0;
 }
 
-static void blobcfg_wait(struct blobcfg_read *c)
+static void beside_wait(struct beside *x)
 {
-    if (c->by_thread)
-        pthread_join(c->thread, NULL);
-    c->by_thread = false;
+    if (x->by_thread)
+        pthread_join(x->thread, NULL);
+    x->by_thread = false;
 }
 
-static void blobcfg_clear(struct blobcfg_read *c)
+static void beside_clear(struct beside *x)
 {
-    blobcfg_wait(c);
-    free(c->data);
+    beside_wait(x);
+    free(x->data);
+}
+
+/* Waits for it, or reads it now. */
+static int beside_end(struct beside *x, struct err *e)
+{
+    if (x->by_thread)
+        beside_wait(x);
+    else
+        beside_main(x);
+    if (x->rc < 0 && x->rc != -ENOENT && e)
+        *e = x->err;
+    return x->rc;
 }
 
 static int raw_read(struct raw *r, struct blobs *b, struct err *e)
 {
-    CLEANUP(blobcfg_clear) struct blobcfg_read c;
+    CLEANUP(beside_clear) struct beside cfg, store;
     snprintf(r->whose, sizeof r->whose, "repository %.300s", blobs_location(b));
-    blobcfg_begin(&c, b);
-    const bool begun = c.by_thread;
+    beside_begin(&cfg, b, read_blobcfg);
+    beside_begin(&store, b, read_store);
     int rc = blobs_get(b, REPOSITORY, FORMAT_BLOB_MAX, &r->repository, &r->repository_len, e);
     if (rc == -ENOENT)
         return no_repository(b, e);
     if (rc < 0)
         return rc;
-    if (begun)
-        blobcfg_wait(&c);
-    else
-        blobcfg_main(&c);
-    r->has_blobcfg = c.rc == 0;
-    if (c.rc < 0 && c.rc != -ENOENT) {
-        if (e)
-            *e = c.err;
-        return c.rc;
-    }
-    r->blobcfg = take_ptr(&c.data);
-    r->blobcfg_len = c.len;
-    return raw_parse(r, e);
+    rc = beside_end(&cfg, e);
+    r->has_blobcfg = rc == 0;
+    if (rc < 0 && rc != -ENOENT)
+        return rc;
+    r->blobcfg = take_ptr(&cfg.data);
+    r->blobcfg_len = cfg.len;
+    rc = beside_end(&store, e);
+    return rc < 0 ? rc : raw_parse(r, e);
 }
 
 /* Opens sealed bytes with the format key. */
@@ -587,6 +606,8 @@ int format_create(struct blobs *b, const struct format_create *c, const char *pa
     int rc = format_plan(f, c, e);
     if (rc == 0)
         rc = must_be_empty(b, e);
+    if (rc == 0)
+        rc = blobs_prepare(b, e);
     if (rc == 0)
         rc = format_derive_key(f->key_algo, password, f->unique_id, f->unique_id_len, f->format_key, e);
     if (rc < 0)

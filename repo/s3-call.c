@@ -84,6 +84,7 @@ static int attempt(struct s3_call *q, struct err *e)
     header_add(&l, "x-amz-object-lock-mode", mode);
     header_add(&l, "x-amz-object-lock-retain-until-date", until);
     header_add(&l, "x-amz-security-token", token);
+    header_add(&l, "x-amz-storage-class", q->storage_class);
     const struct s3_request r = {.method = q->method,
                                  .region = s->region,
                                  .path = path,
@@ -375,6 +376,16 @@ static int fail_final(const struct s3_call *q, const char *what, struct err *e)
         return err_hint(e,
                         "raise the quota of the bucket or the owner, or give the service room; maintenance frees what "
                         "no snapshot needs");
+    }
+    if (!strcmp(q->error.code, "InvalidObjectState")) {
+        err_set(e, ERR_PERMISSION, 0, "cannot %s: it is in an archive of %s, and has to be restored there first", what,
+                s->host);
+        return err_hint(e, "restore the objects with the tools of the service (RestoreObject), then retry");
+    }
+    if (!strcmp(q->error.code, "InvalidStorageClass")) {
+        err_set(e, ERR_USAGE, 0, "cannot %s: %s does not have the storage class %s", what, s->host,
+                q->storage_class ? q->storage_class : "");
+        return err_hint(e, "correct the object .storageconfig beside the blobs, or delete it");
     }
     if (q->x.status == 403) {
         err_set(e, ERR_PERMISSION, 0, "cannot %s: %s denies it (%s)", what, s->host,

@@ -12,6 +12,7 @@
 
 #include <pthread.h>
 
+struct s3_classes;
 struct s3_past;
 struct s3_spool;
 struct s3_summer;
@@ -22,7 +23,8 @@ struct s3_store {
     struct s3_http *http;
     char *scheme, *host, *bucket, *prefix, *region, *credentials;
     struct s3_spool *spool;
-    struct s3_summer *summer; /* of what is uploaded: with SHA-256 where TLS does not protect it */
+    struct s3_classes *classes; /* of objects that are put (s3-class.h) */
+    struct s3_summer *summer;   /* of what is uploaded: with SHA-256 where TLS does not protect it */
     bool tls;
     unsigned tries, pause_ms;
     pthread_rwlock_t keys_lock; /* of the next four */
@@ -49,6 +51,7 @@ struct s3_call {
     char range[64];            /* "" or the value of the header */
     const char *md5;           /* of the body, base64; NULL: no body */
     const char *body_hash;     /* SHA-256 of the body in hex; NULL: none */
+    const char *storage_class; /* of a put; NULL or "": that of the bucket */
     int (*restart)(void *arg); /* of x.arg, before each attempt; NULL: nothing to do */
     struct s3_exchange x;
     enum s3_result result;

@@ -5,6 +5,7 @@
 #include "base/cleanup.h"
 #include "base/time.h"
 #include "repo/repo-impl.h"
+#include "repo/s3-class.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -130,15 +131,19 @@ static void spool_give(struct s3_spool *p, struct spooled f)
 static int put_body(struct s3_store *s, const char *name, const struct s3_sums *m, const void *data, int fd,
                     uint64_t length, struct err *e)
 {
-    char what[400];
+    char what[400], class[S3_CLASS_MAX + 1];
+    int rc = s3_class_of(s, name, class, e);
+    if (rc < 0)
+        return rc;
     snprintf(what, sizeof what, "write blob %s in %s", name, s->base.location);
     struct s3_call q = {.s = s, .method = "PUT", .name = name, .query = "", .md5 = m->md5};
     q.body_hash = s->tls ? NULL : m->sha;
+    q.storage_class = class;
     q.x.has_body = true;
     q.x.data = data;
     q.x.fd = fd;
     q.x.length = length;
-    const int rc = s3_call(&q, e);
+    rc = s3_call(&q, e);
     if (rc < 0)
         return rc;
     if (!s3_succeeded(&q))

@@ -21,7 +21,7 @@
 #define CHECK_DOWN_S 10        /* likewise, of one that is not: who has mended it is not to wait */
 #define CHECK_ASKED_S 1        /* likewise, when somebody has just asked for something */
 #define OPEN_S 3600            /* between openings of one that has not changed */
-#define OPEN_REMOTE_S 300      /* likewise, of a bucket: two requests */
+#define OPEN_REMOTE_S 300      /* likewise, of a bucket: three requests */
 #define OPEN_REFUSED_S 20      /* likewise, while it cannot be used */
 #define REPOSITORY_ID_TEXT 129 /* a unique id in hexadecimal */
 #define TRIES 3                /* openings in a row that tell nothing of the repository: then that is its problem */

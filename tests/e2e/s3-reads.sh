@@ -106,7 +106,7 @@ ask_service _fault/whole/1000 >/dev/null
 same "from a service that sends a small blob as a whole: the same list" "$(listed)" "$want"
 ask_service _fault/none/0 >/dev/null
 n=$(ask_service _requests)
-check "with one request for each ($n)" test "$n" -le 16
+check "with one request for each ($n)" test "$n" -le 17
 same "listed, and in the cache again" "$(listed)" "$want"
 check "in its file" test -s "$cached"
 bytes=$(find "${cached%/*}/indexes" -type f -printf '%s\n' | awk '{n += $1} END {print int(n * 1.03)}')

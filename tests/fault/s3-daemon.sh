@@ -14,8 +14,12 @@ sed -i '/^\[repository "main"\]/,$d' "$CONF/snapferry.ini"
 FAR=$CONF/conf.d/11-far.ini
 printf '[repository "far"]\ntype = s3\nendpoint = http://127.0.0.1:%s\nbucket = b\nprefix = x/\n' "$port" >"$FAR"
 printf 'credentials = %s\npassword-file = %s\n' "$WORK/keys" "$WORK/password" >>"$FAR"
-keys() { # ACCESS-KEY: replaced in one go
-    printf 'access-key = %s\nsecret-key = a\n' "$1" | secret "$WORK/keys"
+keys() { # ACCESS-KEY: replaced in one go, with a session token of its own
+    printf 'access-key = %s\nsecret-key = a\nsession-token = of-%s\n' "$1" "$1" | secret "$WORK/keys"
+}
+takes() { # ACCESS-KEY: what the service takes from now on
+    faulty "_set/token/of-$1"
+    faulty "_set/key/$1"
 }
 place() { # KEY VALUE: another one in the section
     sed -i "s,^$1 = .*,$1 = $2," "$FAR"
@@ -31,7 +35,7 @@ mkdir -p "$WORK/xfs/far"
 config_class far "$WORK/xfs/far" 'repository = far' 'write-limit = 6MiB' 'retries = 3'
 new_data() { random_file "$WORK/xfs/far/b.img" 36M "$1"; cp "$WORK/xfs/far/b.img" "$WORK/b.orig"; }
 new_data 3
-faulty _set/key/old
+takes old
 check "a repository" r far repo create --quiet --splitter DYNAMIC-1M-BUZHASH
 starts "the daemon starts with a bucket as its only repository"
 daemon_alive || finish
@@ -61,7 +65,7 @@ restored_same "and what it stored is whole" "$F" "$WORK/xfs/far/b.img" "$WORK/b.
 # Rotation: the old keys are revoked while a mover uses them, and replaced afterwards.
 new_data 5
 moving
-faulty _set/key/new
+takes new
 sleep 1
 keys new
 same "a backup survives the rotation of its keys" "$(wait_state "$F" Completed 120)" Completed
@@ -72,7 +76,7 @@ new_data 6
 moving
 daemon_kill
 keys newer
-faulty _set/key/newer
+takes newer
 starts "the daemon starts again in mid-backup"
 same "the backup goes on, with keys that the daemon read after its start" "$(wait_state "$F" Completed 120)" Completed
 same "its mover was adopted" "$(grep -c "process $PID) is still running and was adopted" "$LOG")" 1

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """An S3 service that misbehaves on request, for tests; one bucket, "b" and also "bucket", in memory. It verifies
-Content-MD5 and dates, not signatures: swift-s3.py does.
+Content-MD5, dates and that all headers of S3 are signed, not signatures: swift-s3.py does.
 
 usage: s3-faults.py PORT-FILE [TREE [CERTIFICATE KEY]]
 
@@ -14,8 +14,9 @@ GET /_set/NAME/VALUE  skew: seconds of the clock; lag: 1: lists do not know what
                       full: puts are refused where they would make more bytes than that of all objects; 0: never;
                       slow: milliseconds by which the answer to a put of a pack is late; late: to a get of an index blob;
                       far: of a pack;
-                      page: keys of a page; key: the only access key that is known; readonly: 1: whoever asks may read
-                      and list alone
+                      page: keys of a page; key: the only access key that is known; token: the only session
+                      token; readonly: 1: whoever asks may read and list alone;
+                      stale: so many answers to a HEAD of a session's marker have a Last-Modified of an hour before
 GET /_hide/TEXT       lists leave out the keys that contain TEXT; without TEXT: none
 GET /_lock            the object lock that the last put asked for: a number of seconds from now, and the mode
 GET /_extended        how many objects had their lock extended since the last question; /_until: the last one, as /_lock
@@ -33,6 +34,8 @@ GET /_held            how many are waiting
 GET /_log             all requests since the last question, a line each, in the order in which they came
 GET /_versions/STATE  Enabled or Suspended: the bucket keeps versions from now on (without TREE), and object locks, which
                       refuse the removal of a version until they end, also to whoever wants to bypass them (COMPLIANCE)
+PUT /_put/KEY         stores the body as that object, whatever it is and whoever asks
+GET /_class/KEY       the storage class of an object, "none" if its put named none; GLACIER and DEEP_ARCHIVE cannot be read
 GET /_expire          removes noncurrent versions whose lock has ended and delete markers without versions, as a
                       lifecycle rule does; says how many
 """
@@ -59,6 +62,8 @@ lock = threading.Lock()
 hold = {"text": "", "held": 0, "log": []}
 held = threading.Condition()
 listed = {}  # what lists show, while they lag
+classes = {}  # of the keys that were put with one
+CLASSES = ("STANDARD", "STANDARD_IA", "ONEZONE_IA", "GLACIER_IR", "GLACIER", "DEEP_ARCHIVE")
 
 
 class Memory:
@@ -195,8 +200,8 @@ class Tree:
 
 
 objects = Tree(sys.argv[2]) if len(sys.argv) > 2 else Memory()
-state = {"fault": "", "left": 0, "after": 0, "skew": 0, "lag": 0, "full": 0, "page": 1000, "key": "", "requests": 0,
-         "slow": 0, "puts": 0, "most": 0, "late": 0, "gets": 0, "most_gets": 0, "far": 0, "reads": 0,
+state = {"fault": "", "left": 0, "after": 0, "skew": 0, "lag": 0, "full": 0, "page": 1000, "key": "", "token": "",
+         "requests": 0, "stale": 0, "slow": 0, "puts": 0, "most": 0, "late": 0, "gets": 0, "most_gets": 0, "far": 0, "reads": 0,
          "most_reads": 0, "alone": 0, "deletes": 0, "most_deletes": 0,
          "readonly": 0, "locked": ("", ""), "last": ("", ""), "hidden": "", "packs": 0, "extended": set(), "refused": ""}
 
@@ -282,6 +287,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return False
         return True
 
+    def signs_enough(self):
+        """What is signed is in order, and has all headers of S3."""
+        signed = re.search(r"SignedHeaders=([a-z0-9;-]+)", self.headers.get("Authorization", ""))
+        if not signed:
+            return True  # by another version of the signature, or not at all
+        names = signed[1].split(";")
+        wanted = {k.lower() for k in self.headers if k.lower().startswith("x-amz-")}
+        return names == sorted(names) and wanted <= set(names)
+
     def control(self, path):
         global objects
         what, *rest = path.strip("/").split("/")
@@ -300,7 +314,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 if rest[0] == "lag":
                     listed.clear()
                     listed.update(objects.index(""))
-                state[rest[0]] = "".join(rest[1:]) if rest[0] == "key" else int(rest[1])
+                state[rest[0]] = "/".join(rest[1:]) if rest[0] in ("key", "token") else int(rest[1])
             elif what == "_hide":
                 state["hidden"] = "".join(rest)
             elif what in ("_lock", "_until"):
@@ -334,6 +348,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 if not isinstance(objects, Versions):
                     objects = Versions(objects)
                 objects.state = rest[0]
+            elif what == "_put":
+                objects.put("/".join(rest), self.rfile.read(int(self.headers.get("Content-Length") or 0)), time.time())
+            elif what == "_class":
+                text = classes.get(urllib.parse.unquote("/".join(rest)), "none")
             elif what == "_expire":
                 text = str(objects.expire())
         self.answer(200, text.encode())
@@ -372,6 +390,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.error(403, "RequestTimeTooSkewed")
         if state["key"] and f"Credential={state['key']}/" not in self.headers.get("Authorization", ""):
             return self.error(403, "InvalidAccessKeyId")
+        if not self.signs_enough():
+            return self.error(403, "SignatureDoesNotMatch")
+        if state["token"]:
+            token = self.headers.get("x-amz-security-token")
+            if token != state["token"]:
+                return self.error(400 if token else 403, "ExpiredToken" if token else "AccessDenied")
         parts = urllib.parse.unquote(url.path).split("/", 2)
         if parts[1] not in ("b", "bucket"):  # stock Kopia allows no shorter name
             return self.error(404, "NoSuchBucket")
@@ -418,6 +442,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         want = self.headers.get("x-amz-content-sha256")
         if want not in ("UNSIGNED-PAYLOAD", hashlib.sha256(body).hexdigest()):
             return self.error(400, "XAmzContentSHA256Mismatch")
+        storage_class = self.headers.get("x-amz-storage-class")
+        if storage_class and storage_class not in CLASSES:
+            return self.error(400, "InvalidStorageClass")
         until = state["locked"][0]
         until = calendar.timegm(time.strptime(until, "%Y-%m-%dT%H:%M:%SZ")) if until else 0
         pack = re.search(r"/p[0-9a-f]{32}-", self.path) is not None
@@ -432,6 +459,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 objects.add(key, body, time.time() + state["skew"], until)
             else:
                 objects.put(key, body, time.time() + state["skew"])
+            classes.pop(key, None)
+            if storage_class:
+                classes[key] = storage_class
         if kind == "lost-answer":  # done, and nobody hears of it
             return self.reset()
         tag = "0" * 32 if kind == "etag" else hashlib.md5(body).hexdigest()
@@ -467,6 +497,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
             state["gets"] -= index
             state["reads"] -= pack
         found = objects.get(key)
+        with lock:
+            if found and self.command == "HEAD" and state["stale"] and re.search(r"/s[0-9a-f]{8}", self.path):
+                state["stale"] -= 1
+                found = found[0], found[1] - 3600
+        if found and self.command == "GET" and classes.get(key) in ("GLACIER", "DEEP_ARCHIVE"):
+            return self.error(403, "InvalidObjectState")
         return self.answer_with(found, kind) if found else self.error(404, "NoSuchKey")
 
     def one_version(self, key, version, kind):

@@ -2,67 +2,9 @@
 /* The S3 store against a service that misbehaves (tests/tools/s3-faults.py): what is repeated, what is not, what is
  * said.
  */
-#include "repo/blob-s3.h"
+#include "tests/unit/s3-store.h"
 
-#include "base/time.h"
 #include "repo/s3-xml.h"
-#include "tests/unit/s3-service.h"
-
-#include <errno.h>
-#include <pthread.h>
-#include <stdatomic.h>
-#include <sys/stat.h>
-
-static struct blobs *b;
-static struct err e;
-static _Atomic bool stop;
-
-static struct s3_place place(void)
-{
-    static struct s3_keys keys = {.access = "test", .secret = "secret-that-is-not-shown"};
-    return (struct s3_place){.endpoint = endpoint,
-                             .bucket = "b",
-                             .prefix = "pre/",
-                             .region = "",
-                             .keys = &keys,
-                             .ca_file = "",
-                             .spool = dir,
-                             .stall_s = 1,
-                             .tries = 4,
-                             .pause_ms = 5};
-}
-
-static int setup(void **state)
-{
-    (void)state;
-    const struct s3_place p = place();
-    e = (struct err)ERR_INIT;
-    atomic_store(&stop, false);
-    return blobs_open_s3(&b, &p, BLOBS_OPEN, &e);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    blobs_free(b);
-    ask("_fault/none/0");
-    ask("_set/skew/0");
-    ask("_set/lag/0");
-    ask("_set/page/1000");
-    ask("_set/key/");
-    return 0;
-}
-
-#define OK(call) assert_int_equal((call) < 0 ? (print_error("%s\n", e.msg), -1) : 0, 0)
-#define FAILS(call, class, text)                                                                                       \
-    do {                                                                                                               \
-        e = (struct err)ERR_INIT;                                                                                      \
-        assert_true((call) < 0);                                                                                       \
-        assert_int_equal(e.cls, class);                                                                                \
-        if (!strstr(e.msg, text) && !strstr(e.hint, text))                                                             \
-            fail_msg("no \"%s\" in: %s (%s)", text, e.msg, e.hint);                                                    \
-        assert_null(strstr(e.msg, "secret-that"));                                                                     \
-    } while (0)
 
 static char seen[8192];
 static int see(const struct blob_info *i, void *arg)
