@@ -20,8 +20,9 @@ int session_id_new(char out[SESSION_ID_TEXT], int64_t now_ns, struct err *e);
 bool session_id_of_blob(const char *blob, char out[SESSION_ID_TEXT]);
 
 /*
- * Puts a marker and compares the store's clock with the local one: if they differ by over 5 minutes, ERR_CLOCK with
- * both times. `name` gets the blob's name, "" if nothing was written. On failure the caller deletes it.
+ * Puts a marker and compares the store's clock with the local one: if they differ by over 5 minutes, in object storage
+ * at three looks within two seconds, ERR_CLOCK with both times. `name` gets the blob's name, "" if nothing was
+ * written. On failure the caller deletes it.
  */
 int marker_put(struct repo *r, const char *session_id, int64_t start_ns, char name[BLOB_NAME_MAX + 1], struct err *e);
 

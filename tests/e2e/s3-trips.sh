@@ -35,6 +35,7 @@ hold GET%20/b/r/kopia.repository
 far snapshot list --quiet >/dev/null 2>"$WORK/err" &
 pid=$!
 check "kopia.blobcfg is read while kopia.repository is" within logged 'GET /b/r/kopia.blobcfg'
+check "and what says the storage classes" within logged 'GET /b/r/.storageconfig'
 check "and no index is listed before the format is there" eval '! logged "prefix=r/x"'
 hold ""
 wait $pid
@@ -76,6 +77,17 @@ rm -rf "$CACHE.far"
 check "it verifies" far verify --quiet
 
 random_file "$WORK/other" $((30 * MIB)) 6
+ask _set/stale/2 >/dev/null
+check "a time of the marker that is an hour old twice, and then right" \
+    far backup "$WORK/other" --as t@h:/stale --quiet
+anew
+ask _set/stale/3 >/dev/null
+far backup "$WORK/other" --as t@h:/stale --quiet 2>"$WORK/err"
+check "an hour old three times: a backup fails" test $? -ne 0
+check "as with a wrong clock: $(head -n 1 "$WORK/err")" grep -q 'clocks differ by more than 5 minutes' "$WORK/err"
+logged 'DELETE /b/r/s'
+same "after three looks" "$(grep -c 'HEAD /b/r/s' "$WORK/log")" 3
+ask _set/stale/0 >/dev/null
 ask _set/skew/-400 >/dev/null
 anew
 far backup "$WORK/other" --as t@h:/other --quiet 2>"$WORK/err"
