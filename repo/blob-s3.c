@@ -26,6 +26,7 @@
 #define PAUSE_MS 200
 #define UPLOADS 5
 #define TOLD_MAX 1000 /* questions of one list about what other processes have told */
+#define KEYS_BYTES (2 * sizeof(struct s3_keys)) /* s3-call.h */
 
 static struct s3_store *store_of(struct blobs *b)
 {
@@ -453,7 +454,7 @@ static void s3_free(struct blobs *b)
     pthread_mutex_destroy(&s->renewing);
     if (s->keys) {
         s3_keys_wipe(s->keys);
-        munmap(s->keys, sizeof *s->keys);
+        munmap(s->keys, KEYS_BYTES);
     }
     free(s->scheme);
     free(s->host);
@@ -690,13 +691,13 @@ static int file_renew(struct s3_keys *ret, void *arg)
 
 static int set_keys(struct s3_store *s, const struct s3_place *p, struct err *e)
 {
-    void *memory = mmap(NULL, sizeof *s->keys, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *memory = mmap(NULL, KEYS_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
         return err_nomem(e);
     s->keys = memory;
     /* Neither in a core dump nor, where that is permitted, in swap. */
-    madvise(memory, sizeof *s->keys, MADV_DONTDUMP);
-    mlock(memory, sizeof *s->keys);
+    madvise(memory, KEYS_BYTES, MADV_DONTDUMP);
+    mlock(memory, KEYS_BYTES);
     s->keys_number = 1;
     s->renew_s = p->renew_s;
     if (p->keys) {

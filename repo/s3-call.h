@@ -30,7 +30,8 @@ struct s3_store {
     pthread_rwlock_t keys_lock; /* of the next four */
     char lock_mode[16];         /* of objects that are put; "": none */
     int64_t lock_ns;
-    struct s3_keys *keys;     /* in memory of its own that is not in a core dump */
+    struct s3_keys *keys;     /* those in use, and room for those that may follow them (under `renewing`): in memory of
+                                 its own that is not in a core dump */
     unsigned keys_number;     /* how many there were */
     pthread_mutex_t renewing; /* one thread at a time gets others */
     int (*renew)(struct s3_keys *ret, void *arg);

@@ -4,6 +4,7 @@
  *
  * find_key REPOSITORY PASSWORD PID DIRECTORY...
  * find_key REPOSITORY PASSWORD -w FILE: writes it, so that a test can see that it would be found.
+ * find_key -t TEXT PID DIRECTORY...: this text of 8 to 64 bytes instead, as a secret key of S3.
  * Derives the key from the password and prints "core MAP" for each place in readable memory that a core dump would
  * have, "kept MAP" for one that is left out of it (MADV_DONTDUMP), and "file PATH" for each file with the key in it.
  */
@@ -21,7 +22,8 @@
 
 #define PIECE (1u << 20)
 
-static uint8_t key[32], *buf;
+static uint8_t key[64], *buf;
+static size_t key_len = 32;
 
 /* Whether the bytes from `at` to `end` of a file have it. */
 static bool has_key(int fd, off_t at, off_t end)
@@ -33,11 +35,11 @@ static bool has_key(int fd, off_t at, off_t end)
             at += 4096;
             continue;
         }
-        if (memmem(buf, (size_t)n, key, sizeof key))
+        if (memmem(buf, (size_t)n, key, key_len))
             return true;
-        if ((size_t)n <= sizeof key)
+        if ((size_t)n <= key_len)
             return false;
-        at += n == (ssize_t)want && at + n == end ? n : n - (ssize_t)sizeof key;
+        at += n == (ssize_t)want && at + n == end ? n : n - (ssize_t)key_len;
     }
     return false;
 }
@@ -79,31 +81,46 @@ static int look_at_memory(int pid)
     return 0;
 }
 
-int main(int argc, char **argv)
+/* The key of a repository, or the text of -t. */
+static int set_key(const char *where, const char *secret)
 {
     struct err e = ERR_INIT;
     struct blobs *b = NULL;
     struct repo_format *f = NULL;
+    if (!strcmp(where, "-t")) {
+        key_len = strlen(secret);
+        if (key_len < 8 || key_len > sizeof key)
+            return -1;
+        memcpy(key, secret, key_len);
+        return 0;
+    }
+    int rc = blobs_open_dir(&b, where, BLOBS_OPEN, NULL, 0, &e);
+    if (rc == 0)
+        rc = format_load(&f, b, secret, &e);
+    if (rc < 0) {
+        fprintf(stderr, "%s\n", e.msg);
+        return rc;
+    }
+    memcpy(key, f->format_key, key_len);
+    format_free(f);
+    blobs_free(b);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
     if (argc < 4) {
         fputs("usage: find_key REPOSITORY PASSWORD PID DIRECTORY...\n", stderr);
         return 2;
     }
     buf = malloc(PIECE);
-    int rc = blobs_open_dir(&b, argv[1], BLOBS_OPEN, NULL, 0, &e);
-    if (rc == 0)
-        rc = format_load(&f, b, argv[2], &e);
-    if (rc < 0 || !buf) {
-        fprintf(stderr, "%s\n", e.msg);
+    if (!buf || set_key(argv[1], argv[2]) < 0)
         return 1;
-    }
-    memcpy(key, f->format_key, sizeof key);
-    format_free(f);
-    blobs_free(b);
     if (!strcmp(argv[3], "-w")) {
         CLEANUP_FCLOSE FILE *out = argc == 5 ? fopen(argv[4], "we") : NULL;
         for (unsigned i = 0; out && i < 2 * PIECE - 7; i++) /* across the border of two pieces */
             putc((int)(i % 251), out);
-        return out && fwrite(key, 1, sizeof key, out) == sizeof key ? 0 : 1;
+        return out && fwrite(key, 1, key_len, out) == key_len ? 0 : 1;
     }
     if (look_at_memory(atoi(argv[3])) < 0) {
         perror(argv[3]);
