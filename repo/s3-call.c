@@ -173,6 +173,7 @@ static enum verdict judge(const struct s3_call *q)
         return AGAIN;
     case S3_STOPPED:
     case S3_SINK:
+    case S3_PROXY:
     case S3_CERTIFICATE:
     case S3_NO_MEMORY:
         break;
@@ -320,6 +321,17 @@ int s3_call(struct s3_call *q, struct err *e)
 
 /* ---- errors ---- */
 
+/* Without TLS the answer of a proxy looks like one of the server, but 407 is a proxy's alone. */
+static int fail_proxy(const struct s3_call *q, const char *what, struct err *e)
+{
+    err_set(e, ERR_PERMISSION, 0, "cannot %s: the proxy refuses to connect to %s (status %ld)", what, q->s->host,
+            q->x.status);
+    if (q->x.status == 407)
+        return err_hint(e, "it wants a user and a password: set them in %s, as http://USER:PASSWORD@PROXY:PORT",
+                        q->s->tls ? "https_proxy" : "http_proxy");
+    return err_hint(e, "allow it in the proxy, or name the server in no_proxy; the variables are those of the service");
+}
+
 static int fail_transport(const struct s3_call *q, const char *what, struct err *e)
 {
     const struct s3_store *s = q->s;
@@ -331,6 +343,8 @@ static int fail_transport(const struct s3_call *q, const char *what, struct err 
     case S3_UNREACHABLE:
         err_plain(e, ERR_GENERIC, ECONNREFUSED, "cannot %s: no connection to %s: %s", what, s->host, q->x.why);
         return err_hint(e, "check endpoint and its port; is the server running, and does a firewall let it through?");
+    case S3_PROXY:
+        return fail_proxy(q, what, e);
     case S3_CERTIFICATE:
         err_set(e, ERR_PERMISSION, 0, "cannot %s: the TLS connection to %s is not trusted: %s", what, s->host,
                 q->x.why);
@@ -384,6 +398,11 @@ static int fail_final(const struct s3_call *q, const char *what, struct err *e)
                 q->storage_class ? q->storage_class : "");
         return err_hint(e, "correct the object .storageconfig beside the blobs, or delete it");
     }
+    if (q->x.status == 407)
+        return fail_proxy(q, what, e);
+    /* A refusal of the server has a document, but for HEAD. */
+    if (q->x.status == 403 && !s->tls && !q->error.code[0] && strcmp(q->method, "HEAD") != 0 && getenv("http_proxy"))
+        return fail_proxy(q, what, e);
     if (q->x.status == 403) {
         err_set(e, ERR_PERMISSION, 0, "cannot %s: %s denies it (%s)", what, s->host,
                 q->error.code[0] ? q->error.code : "status 403");

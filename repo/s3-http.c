@@ -361,6 +361,12 @@ static enum s3_result transfer(const struct s3_http *h, CURLM *m, CURL *c, struc
         return S3_BROKEN;
     if (msg->data.result != CURLE_OK && !x->why[0])
         snprintf(x->why, sizeof x->why, "%s", h->lib->easy_strerror(msg->data.result));
+    long tunnel = 0;
+    h->lib->easy_getinfo(c, CURLINFO_HTTP_CONNECTCODE, &tunnel);
+    if (msg->data.result != CURLE_OK && tunnel >= 400 && tunnel < 500) {
+        x->status = tunnel;
+        return S3_PROXY;
+    }
     return result_of(msg->data.result);
 }
 

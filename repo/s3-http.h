@@ -32,6 +32,7 @@ enum s3_result {
     S3_SINK,        /* the sink refused, or the body of the request could not be read */
     S3_NO_HOST,     /* the name has no address */
     S3_UNREACHABLE, /* no connection */
+    S3_PROXY,       /* the proxy of the environment refuses to connect: `status` is its own */
     S3_CERTIFICATE, /* the server's certificate or the TLS connection is refused */
     S3_STALLED,     /* nothing moved for too long */
     S3_BROKEN,      /* the connection ended, or what came is no HTTP or too short */
