@@ -124,6 +124,16 @@ static int check_group(const struct seen_snapshot *list, size_t n, const struct 
     return 0;
 }
 
+int seen_check(const struct seen *all, const struct delete_opts *o, struct err *e)
+{
+    int rc = 0;
+    for (size_t at = 0, n; at < all->n && rc == 0; at += n) {
+        n = seen_group(all, at);
+        rc = check_group(all->list + at, n, o, e);
+    }
+    return rc;
+}
+
 int snapshots_delete(struct repo *r, const char *const *ids, size_t n, const struct delete_opts *o,
                      struct delete_result *res, struct err *e)
 {
@@ -145,10 +155,8 @@ int snapshots_delete(struct repo *r, const char *const *ids, size_t n, const str
         done.gone += !w.found[i];
     }
     seen_sort(&w.seen);
-    for (size_t at = 0, k; at < w.seen.n && rc == 0; at += k) {
-        k = seen_group(&w.seen, at);
-        rc = check_group(w.seen.list + at, k, o, e);
-    }
+    if (rc == 0)
+        rc = seen_check(&w.seen, o, e);
     if (rc == 0 && done.deleted && !o->dry_run)
         rc = seen_delete(r, &w.seen, e);
     if (rc == 0 && res)

@@ -34,6 +34,8 @@ int seen_add(struct seen *all, const struct snapshot *s); /* 0 or -ENOMEM */
 /* Sources together, each newest first; then the number of snapshots of the source that begins at `from`. */
 void seen_sort(struct seen *all);
 size_t seen_group(const struct seen *all, size_t from);
+/* ERR_USAGE, -EPERM if the options do not allow the deletion of the selected ones. Sorted. */
+int seen_check(const struct seen *all, const struct delete_opts *o, struct err *e);
 /* Deletes the selected ones, all or none; durable when it returns. */
 int seen_delete(struct repo *r, const struct seen *all, struct err *e);
 

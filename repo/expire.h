@@ -107,6 +107,30 @@ struct delete_result {
 int snapshots_delete(struct repo *r, const char *const *ids, size_t n, const struct delete_opts *o,
                      struct delete_result *res, struct err *e);
 
+/* ---- all of a node ---- */
+
+/* What a node has stored of one source. */
+struct node_source {
+    const struct snapshot_source *source;
+    const char *volume; /* as in struct expire_verdict */
+    size_t snapshots, incomplete, pinned;
+    int64_t oldest_ns, newest_ns;
+    int64_t size; /* of the newest; negative: unknown */
+};
+typedef int node_source_fn(const struct node_source *s, void *arg);
+
+struct node_result {
+    size_t sources, snapshots, incomplete, pinned, policies; /* with dry_run: would be deleted */
+    int64_t newest_ns;                                       /* INT64_MIN: there is none */
+    size_t others;       /* snapshots of other users of that host: other clients made them, and they stay */
+    unsigned unreadable; /* snapshot manifests of that host that cannot be parsed; they stay */
+};
+/* Deletes all snapshots of user@host, the last good copies too (o->last_good is not asked), all or none, and then the
+ * policies of its sources and its own. fn (may be NULL) is called for each source before, and if it is refused for a
+ * pinned one (ERR_USAGE, -EPERM); its non-zero return ends it. *res is set as far as it came. */
+int snapshots_delete_node(struct repo *r, const char *user, const char *host, const struct delete_opts *o,
+                          node_source_fn *fn, void *arg, struct node_result *res, struct err *e);
+
 /* Adds and removes pins (NULL-terminated lists, each may be NULL). A changed snapshot is rewritten, so its id
  * changes, as with stock clients: *new_id gets it (the old one when nothing changed). `id` is a full manifest id.
  * ERR_NOT_FOUND. */

@@ -126,7 +126,7 @@ struct options {
     bool wait, full, from_timer, replaced, overwrite, new_target, delete_most, allow_incomplete, follow,
         remove_provisional;
     bool restore_format, without_password;
-    const char *node; /* of scan */
+    const char *node; /* of scan, of snapshot delete */
     /* bench */
     const char *device, *dir;
     bool quick, pipeline;
@@ -193,6 +193,7 @@ int cli_verify(const struct options *o, struct err *e);
 int cli_snapshot_expire(const struct options *o, struct err *e);
 int cli_snapshot_pin(const struct options *o, struct err *e); /* pin and unpin, by o->verb */
 int cli_snapshot_delete(const struct options *o, struct err *e);
+int cli_snapshot_delete_node(const struct options *o, struct err *e); /* o->node */
 int cli_maintenance(const struct options *o, struct err *e);
 int cli_repo_export_key(const struct options *o, struct err *e);
 int cli_repo_open_key(const struct options *o, struct err *e);

@@ -263,6 +263,8 @@ static int confirm_delete(const struct options *o, struct repo *r, char (*ids)[3
 
 int cli_snapshot_delete(const struct options *o, struct err *e)
 {
+    if (o->node)
+        return cli_snapshot_delete_node(o, e);
     CLEANUP(repo_freep) struct repo *r = NULL;
     size_t n = (size_t)o->n_args;
     char(*ids)[33] CLEANUP_FREE = calloc(n + 1, sizeof *ids);

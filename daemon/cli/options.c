@@ -599,6 +599,12 @@ static int check_together(const struct options *o, struct err *e)
     if (o->verb == VERB_CANCEL && o->all == (o->n_args > 0))
         return err_set(e, ERR_USAGE, EINVAL,
                        o->all ? "cancel takes ids or --all, not both" : "cancel requires ids or --all");
+    if (o->verb == VERB_SNAPSHOT_DELETE && !o->node == !o->n_args)
+        return err_set(e, ERR_USAGE, EINVAL,
+                       o->node ? "snapshot delete takes snapshots or --node, not both"
+                               : "snapshot delete requires snapshots or --node NAME");
+    if (o->verb == VERB_SNAPSHOT_DELETE && o->node && o->as)
+        return err_set(e, ERR_USAGE, EINVAL, "--node and --as are mutually exclusive");
     if (o->new_target && (o->differential || o->ranged))
         return err_set(e, ERR_USAGE, EINVAL, "--new and %s are mutually exclusive",
                        o->differential ? "--differential" : "--offset or --length");

@@ -130,6 +130,7 @@ struct drop {
     json_t *backups;  /* "node\nid" -> anything: those that go */
     const char *node; /* whose stale ones stay */
     int64_t stale_ns; /* 0: not wanted */
+    const char *all;  /* all of this node; NULL: of none */
     unsigned n;
     struct err *e;
 };
@@ -147,7 +148,8 @@ static int drop_one(const struct manifest *m, void *arg)
     const bool stale = x->stale_ns && is_provisional(m->labels) && m->modified_ns < x->stale_ns &&
                        strcmp(label(m->labels, RECORD_LABEL_NODE), x->node) != 0;
     backup_key(label(m->labels, RECORD_LABEL_NODE), label(m->labels, RECORD_LABEL_BACKUP), key);
-    if (!stale && !json_object_get(x->backups, key))
+    if (!stale && !json_object_get(x->backups, key) &&
+        (!x->all || strcmp(label(m->labels, RECORD_LABEL_NODE), x->all) != 0))
         return 0;
     x->n++;
     return manifest_batch_delete(x->batch, m->id, x->e);
@@ -176,14 +178,13 @@ int backup_records_write(struct repo *r, const json_t *records, struct err *e)
     return rc == 0 && json_array_size(records) ? batch_flush(r, b, e) : rc;
 }
 
-static int drop_all(struct repo *r, json_t *backups, const char *node, int64_t stale_ns, unsigned *removed,
-                    struct err *e)
+static int drop_these(struct repo *r, struct drop x, unsigned *removed, struct err *e)
 {
     CLEANUP(manifest_batch_freep) struct manifest_batch *b = NULL;
-    struct drop x = {.backups = backups, .node = node, .stale_ns = stale_ns, .e = e};
     *removed = 0;
     int rc = manifest_batch_new(&b, e);
     x.batch = b;
+    x.e = e;
     if (rc == 0)
         rc = manifests_each(r, RECORD_TYPE, drop_one, &x, e);
     if (rc == 0 && x.n)
@@ -191,6 +192,17 @@ static int drop_all(struct repo *r, json_t *backups, const char *node, int64_t s
     if (rc == 0)
         *removed = x.n;
     return rc;
+}
+
+static int drop_all(struct repo *r, json_t *backups, const char *node, int64_t stale_ns, unsigned *removed,
+                    struct err *e)
+{
+    return drop_these(r, (struct drop){.backups = backups, .node = node, .stale_ns = stale_ns}, removed, e);
+}
+
+int backup_records_forget(struct repo *r, const char *node, unsigned *removed, struct err *e)
+{
+    return drop_these(r, (struct drop){.node = "", .all = node}, removed, e);
 }
 
 int backup_records_remove(struct repo *r, const char *node, const char *backup, unsigned *removed, struct err *e)

@@ -23,6 +23,9 @@ int backup_records_write(struct repo *r, const json_t *records, struct err *e);
 /* Removes all records of one backup of a node. *removed: how many. */
 int backup_records_remove(struct repo *r, const char *node, const char *backup, unsigned *removed, struct err *e);
 
+/* Removes all records of a node that is gone. */
+int backup_records_forget(struct repo *r, const char *node, unsigned *removed, struct err *e);
+
 /* Removes the provisional ones of all nodes but `node` that are older than `before_ns` (AO-17). */
 int backup_records_remove_stale(struct repo *r, const char *node, int64_t before_ns, unsigned *removed, struct err *e);
 
