@@ -100,11 +100,14 @@ static int64_t interval(const json_t *doc, const char *name)
 static int params_parse(const json_t *doc, struct maintenance_params *ret, struct err *e)
 {
     const json_t *logs = go_member(doc, "logRetention");
-    const char *owner = "", *taken = NULL;
+    const char *owner = "", *machine = "", *taken = NULL;
     if (!json_is_object(doc) || go_string(doc, "owner", &owner) < 0 || strlen(owner) >= sizeof ret->owner)
         return err_set(e, ERR_DAMAGE, EBADMSG, "malformed maintenance parameters in the repository");
     ret->present = true;
     snprintf(ret->owner, sizeof ret->owner, "%s", owner);
+    if (go_string(doc, MAINTENANCE_MACHINE, &machine) < 0 || strlen(machine) >= sizeof ret->machine)
+        return err_set(e, ERR_DAMAGE, EBADMSG, "malformed machine of the owner in the maintenance parameters");
+    snprintf(ret->machine, sizeof ret->machine, "%s", machine);
     ret->quick_ns = interval(doc, "quick");
     ret->full_ns = interval(doc, "full");
     ret->log_bytes = whole(logs, "maxTotalSize", ret->log_bytes);
@@ -121,10 +124,16 @@ static int params_parse(const json_t *doc, struct maintenance_params *ret, struc
 static int params_search(struct repo *r, struct params_search *s, struct err *e)
 {
     s->e = e;
-    *s->ret = (struct maintenance_params){
-        .log_bytes = INT64_C(1) << 30, .log_count = 10000, .log_age_ns = 30 * NS_PER_DAY, .taken_ns = INT64_MIN};
+    *s->ret = (struct maintenance_params){.log_bytes = INT64_C(1) << 30,
+                                          .log_count = 10000,
+                                          .log_age_ns = 30 * NS_PER_DAY,
+                                          .taken_ns = INT64_MIN,
+                                          .modified_ns = INT64_MIN};
     int rc = manifests_each(r, "maintenance", params_find, s, e);
-    return rc < 0 || !s->doc ? rc : params_parse(s->doc, s->ret, e);
+    if (rc < 0 || !s->doc)
+        return rc;
+    s->ret->modified_ns = s->modified_ns;
+    return params_parse(s->doc, s->ret, e);
 }
 
 int maintenance_params_load(struct repo *r, struct maintenance_params *ret, struct err *e)
@@ -161,7 +170,7 @@ static int params_write(struct repo *r, const struct params_search *old, json_t 
     return rc == 0 ? session_flush(s, e) : rc;
 }
 
-int maintenance_take(struct repo *r, const char *owner, struct err *e)
+int maintenance_take(struct repo *r, const char *owner, const char *machine, struct err *e)
 {
     struct maintenance_params now;
     CLEANUP(params_search_clear) struct params_search s = {.ret = &now};
@@ -174,10 +183,26 @@ int maintenance_take(struct repo *r, const char *owner, struct err *e)
         return err_nomem(e);
     if (go_set(doc, "owner", json_string(owner)) < 0)
         return err_set(e, ERR_USAGE, EINVAL, "maintenance owner is not valid UTF-8");
+    json_object_del(doc, MAINTENANCE_MACHINE);
+    if (*machine && json_object_set_new(doc, MAINTENANCE_MACHINE, json_string(machine)) < 0)
+        return err_nomem(e);
     const bool before = blobs_use_reserve(repo_blobs(r), true);
     rc = params_write(r, &s, doc, e);
     blobs_use_reserve(repo_blobs(r), before);
     return rc;
+}
+
+int maintenance_note_machine(struct repo *r, const char *owner, const char *machine, struct err *e)
+{
+    struct maintenance_params now;
+    CLEANUP(params_search_clear) struct params_search s = {.ret = &now};
+    const int rc = params_search(r, &s, e);
+    if (rc < 0 || now.machine[0] || strcmp(now.owner, owner) != 0)
+        return rc;
+    json_t *doc CLEANUP(json_decrefp) = json_deep_copy(s.doc);
+    if (!doc || json_object_set_new(doc, MAINTENANCE_MACHINE, json_string(machine)) < 0)
+        return err_nomem(e);
+    return params_write(r, &s, doc, e);
 }
 
 /* ---- the schedule ---- */
@@ -415,6 +440,36 @@ bool maintenance_rewrite_due(const json_t *schedule)
 {
     int64_t rewritten = last_success(schedule, "full-rewrite-contents", NULL);
     return rewritten == INT64_MIN || last_success(schedule, "full-delete-blobs", "quick-delete-blobs") >= rewritten;
+}
+
+#define SILENT_NS (72 * NS_PER_H)
+#define SILENT_INTERVALS 3
+#define CLOCKS_DIFFER_NS (5 * NS_PER_MIN) /* more is refused wherever something is written */
+
+static int64_t newer(int64_t a, int64_t b, int64_t now_ns)
+{
+    return b > a && b <= now_ns + CLOCKS_DIFFER_NS ? b : a;
+}
+
+int64_t maintenance_silent_since(const struct maintenance_params *p, const struct maintenance_schedule *s,
+                                 int64_t now_ns)
+{
+    const int64_t shortest = !p->full_ns || (p->quick_ns && p->quick_ns < p->full_ns) ? p->quick_ns : p->full_ns;
+    if (shortest <= 0 || shortest > INT64_MAX / SILENT_INTERVALS)
+        return INT64_MIN;
+    const int64_t limit = shortest * SILENT_INTERVALS > SILENT_NS ? shortest * SILENT_INTERVALS : SILENT_NS;
+    int64_t last = newer(newer(0, p->modified_ns, now_ns), s->mtime_ns, now_ns);
+    const json_t *runs = json_object_get(s->doc, "runs");
+    const char *task;
+    json_t *list;
+    json_object_foreach((json_t *)(uintptr_t)runs, task, list)
+    {
+        struct run r;
+        for (size_t i = 0; i < json_array_size(list); i++)
+            if (run_parse(json_array_get(list, i), &r))
+                last = newer(newer(last, r.start_ns, now_ns), r.end_ns, now_ns);
+    }
+    return last && now_ns - last > limit ? last : INT64_MIN;
 }
 
 int64_t maintenance_drop_from(const json_t *schedule, const struct maintenance_safety *s, int64_t marked_ns,

@@ -48,12 +48,17 @@ struct maintenance_params {
     int64_t quick_ns, full_ns;                /* intervals; 0: disabled */
     int64_t log_bytes, log_count, log_age_ns; /* what is kept of the logs of clients */
     bool extend_locks;                        /* full maintenance is to extend object locks */
-    int64_t taken_ns; /* when one of us became the owner by maintenance_take(); INT64_MIN: was not taken */
+    int64_t taken_ns;    /* when one of us became the owner by maintenance_take(); INT64_MIN: was not taken */
+    int64_t modified_ns; /* when they were last written */
+    char machine[64];    /* of the owner, if it is one of us; "": not known */
 };
 /* Of the newest manifest of type "maintenance". ERR_DAMAGE: malformed. */
 int maintenance_params_load(struct repo *r, struct maintenance_params *ret, struct err *e);
-/* Makes `owner` the owner, in a session of its own. All other parameters stay, or get Kopia's defaults. */
-int maintenance_take(struct repo *r, const char *owner, struct err *e);
+/* Makes `owner` on `machine` ("": not told) the owner, in a session of its own. All other parameters stay, or get
+ * Kopia's defaults. */
+int maintenance_take(struct repo *r, const char *owner, const char *machine, struct err *e);
+/* Notes the machine of the owner, if that is `owner` still and none is noted: stock clients may drop it. */
+int maintenance_note_machine(struct repo *r, const char *owner, const char *machine, struct err *e);
 
 #define MAINTENANCE_SCHEDULE "kopia.maintenance" /* blob */
 
@@ -89,6 +94,14 @@ int maintenance_next(struct maintenance_schedule *s, const struct maintenance_pa
 int64_t maintenance_drop_time(const json_t *schedule, const struct maintenance_safety *s, int64_t now_ns);
 int64_t maintenance_delete_time(const json_t *schedule, const struct maintenance_safety *s);
 bool maintenance_rewrite_due(const json_t *schedule);
+/*
+ * Since when the owner has done nothing, by the newest of: the time of the schedule blob, the runs in the history, and
+ * the time at which the parameters were written. INT64_MIN: it is not silent, which takes three of its intervals, and
+ * 72 hours at least; or it is not to run, as all its cycles are disabled. Times after `now_ns` are ignored as above,
+ * but for what two clocks may differ by. Pure.
+ */
+int64_t maintenance_silent_since(const struct maintenance_params *p, const struct maintenance_schedule *s,
+                                 int64_t now_ns);
 /* From when on a collection can drop what was marked deleted at `marked_ns`. *runs: how many more collections that
  * takes, 1 or 2 (the first finds it unneeded again). */
 int64_t maintenance_drop_from(const json_t *schedule, const struct maintenance_safety *s, int64_t marked_ns,

@@ -680,7 +680,7 @@ static const char maintenance_params[] =
     "\"logRetention\":{\"maxTotalSize\":1073741824,\"maxCount\":10000,\"maxAge\":2592000000000000},"
     "\"extendObjectLocks\":false,\"listParallelism\":0}";
 
-int manifests_initialise(struct repo *r, const char *owner, struct err *e)
+int manifests_initialise(struct repo *r, const char *owner, const char *machine, struct err *e)
 {
     json_t *policy CLEANUP(json_decrefp) = go_parse(global_policy, sizeof global_policy - 1);
     json_t *params CLEANUP(json_decrefp) = go_parse(maintenance_params, sizeof maintenance_params - 1);
@@ -690,6 +690,8 @@ int manifests_initialise(struct repo *r, const char *owner, struct err *e)
         return err_nomem(e);
     if (go_set(params, "owner", json_string(owner)) < 0)
         return err_set(e, ERR_USAGE, EINVAL, "maintenance owner is not valid UTF-8");
+    if (*machine && json_object_set_new(params, MAINTENANCE_MACHINE, json_string(machine)) < 0)
+        return err_nomem(e);
     struct session *s CLEANUP(session_freep) = NULL;
     struct put_scratch *p CLEANUP(put_scratch_freep) = NULL;
     struct manifest_batch *b CLEANUP(manifest_batch_freep) = NULL;

@@ -65,9 +65,10 @@ int manifest_batch_add(struct manifest_batch *b, json_t *labels, json_t *data, c
 int manifest_batch_delete(struct manifest_batch *b, const char *id, struct err *e);
 int manifest_batch_put(struct manifest_batch *b, struct session *s, struct put_scratch *p, struct err *e);
 
+#define MAINTENANCE_MACHINE "snapferryMachine" /* member of the maintenance parameters: the machine of the owner */
 /* What `repo create` writes into a new repository: global policy and maintenance parameters (section 3.5, owner =
- * `owner`), in one session, flushed. */
-int manifests_initialise(struct repo *r, const char *owner, struct err *e);
+ * `owner`, on `machine`, "": not told), in one session, flushed. */
+int manifests_initialise(struct repo *r, const char *owner, const char *machine, struct err *e);
 
 /* JSON text as Go's encoder writes it: no spaces, <>& and U+2028/9 escaped. malloc()ed. `newline`: one at the end. */
 char *json_go_text(const json_t *v, bool newline, size_t *len);

@@ -168,6 +168,30 @@ static void add_failed(const char *name, const char *kind, const struct maintain
         add_problem(problems, "error", hint, "repository \"%s\": %s maintenance failed: %s", name, kind, x->error);
 }
 
+/* Whoever the owner is: it is this repository that no space comes back to. */
+static void add_silent(const struct answer_facts *f, const char *name, const struct maintain_memory *m,
+                       int64_t silent_ns, json_t *problems)
+{
+    char hint[700];
+    if (m->refused == REFUSED_MACHINE)
+        add_problem(problems, "error", m->hint, "repository \"%s\": %s", name, m->why);
+    snprintf(
+        hint, sizeof hint,
+        "let it run there; if it does not any more: `snapferry -r %s maintenance --take-ownership` makes this node "
+        "the owner",
+        name);
+    if (silent_ns && *m->owner)
+        add_problem(problems, "warning", hint,
+                    "repository \"%s\": its maintenance is owned by %.512s, which has not run it for %" PRId64
+                    " days: no space comes back",
+                    name, m->owner, (f->now_ns - silent_ns) / NS_PER_DAY);
+    else if (silent_ns)
+        add_problem(problems, "warning", hint,
+                    "repository \"%s\": its maintenance has no owner, and was not run for %" PRId64
+                    " days: no space comes back",
+                    name, (f->now_ns - silent_ns) / NS_PER_DAY);
+}
+
 static void put_maintenance(const struct answer_facts *f, const struct cfg_repository *r,
                             const struct answer_repository *s, json_t *o, json_t *problems)
 {
@@ -182,11 +206,14 @@ static void put_maintenance(const struct answer_facts *f, const struct cfg_repos
         put_text(x, "owner", m->owner);
         put_text(x, "why", m->refused ? m->why : "");
         put_text(x, "hint", m->refused ? m->hint : "");
+        put_ns(x, "silent_ns", t.silent_ns);
         put_cycle(x, "quick", &m->quick, t.quick_ns);
         put_cycle(x, "full", &m->full, t.full_ns);
         put_space(x, m);
     }
     json_object_set_new(o, "maintenance", x);
+    if (m && t.standing == MAINTAIN_OTHERS)
+        add_silent(f, r->name, m, t.silent_ns, problems);
     if (!m || t.standing != MAINTAIN_OURS)
         return;
     add_failed(r->name, "full", &m->full, problems);

@@ -4,6 +4,7 @@
 #include "daemon/cli/daemon.h"
 #include "daemon/mover/maintain.h"
 
+#include "base/machine.h"
 #include "base/time.h"
 #include "base/units.h"
 #include "repo/copy.h"
@@ -135,9 +136,15 @@ static void print_result(const struct options *o, const struct maintain_result *
     puts(o->dry_run ? "; nothing was changed." : ".");
 }
 
+/* For an identity that was given nobody knows the machine. */
+static const char *own_machine(const struct options *o)
+{
+    return o->owner ? "" : machine_text();
+}
+
 static int take(const struct options *o, struct repo *r, const char *owner, struct err *e)
 {
-    struct maintenance_params p;
+    struct maintenance_params p = {.present = false};
     const int copy = copy_is_marked(repo_blobs(r), e);
     int rc = copy < 0 ? copy : maintenance_params_load(r, &p, e);
     if (rc == 0 && copy) {
@@ -148,18 +155,19 @@ static int take(const struct options *o, struct repo *r, const char *owner, stru
         if (rc == 0)
             rc = blobs_delete(repo_blobs(r), COPY_MARK, e);
     }
-    if (rc == 0 && strcmp(p.owner, owner) != 0) {
-        rc = confirm(o, e, "Maintenance of repository %s will belong to %s instead of %s.", o->repo, owner,
-                     *p.owner ? p.owner : "nobody");
+    const bool ours = rc == 0 && !strcmp(p.owner, owner), cloned = maintain_of_another_machine(&p, own_machine(o));
+    if (rc == 0 && (!ours || cloned)) {
+        rc = confirm(o, e, "Maintenance of repository %s will belong to %s instead of %s%s.", o->repo, owner,
+                     *p.owner ? p.owner : "nobody", ours ? " on another machine" : "");
         if (rc == 0)
-            rc = maintenance_take(r, owner, e);
+            rc = maintenance_take(r, owner, own_machine(o), e);
     }
     if (rc < 0)
         return rc;
     if (o->json)
         print_json(json_pack("{s:s, s:s, s:s, s:s}", "type", "result", "verb", "maintenance", "owner", owner, "before",
                              p.owner));
-    else if (!o->quiet && strcmp(p.owner, owner) == 0)
+    else if (!o->quiet && ours && !cloned)
         printf("Nothing to do: %s is the owner already.\n", owner);
     else if (!o->quiet)
         printf("Maintenance belongs to %s now; it can run in 30 minutes, when the former owner has noticed.\n", owner);
@@ -177,7 +185,7 @@ int cli_maintenance(const struct options *o, struct err *e)
     if (o->owner)
         snprintf(owner, sizeof owner, "%s", o->owner);
     else
-        snprintf(owner, sizeof owner, "snapferry-maintenance@%s", node);
+        snprintf(owner, sizeof owner, MAINTAIN_OWNER "%s", node);
     struct options with = *o;
     with.index_memory = o->index_memory ? o->index_memory : INDEX_MEMORY;
     rc = cli_open_repo(&with, &r, e);
@@ -194,6 +202,7 @@ int cli_maintenance(const struct options *o, struct err *e)
     }
     struct maintain_result res;
     const struct maintain_opts how = {.owner = owner,
+                                      .machine = own_machine(o),
                                       .full = o->full,
                                       .dry_run = o->dry_run,
                                       .unsafe = o->unsafe,
@@ -289,9 +298,9 @@ static int refused(const json_t *ended, struct err *e)
     if (strcmp(jstr(ended, "state"), "Skipped") != 0)
         return 0;
     err_set(e,
-            !strcmp(why, "owner")  ? ERR_PERMISSION
-            : !strcmp(why, "busy") ? ERR_BUSY
-                                   : ERR_FORMAT,
+            !strcmp(why, "owner") || !strcmp(why, "machine") ? ERR_PERMISSION
+            : !strcmp(why, "busy")                           ? ERR_BUSY
+                                                             : ERR_FORMAT,
             0, "%s", jstr(ended, "why"));
     return err_hint(e, "%s", jstr(m, "hint"));
 }

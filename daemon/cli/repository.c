@@ -3,10 +3,12 @@
 #include "daemon/cli/cli.h"
 
 #include "base/bytes.h"
+#include "base/machine.h"
 #include "base/nearest.h"
 #include "base/units.h"
 #include "cfg/cfg.h"
 #include "daemon/cli/confirm.h"
+#include "daemon/mover/maintain.h"
 #include "repo/marker.h"
 #include "repo/store.h"
 
@@ -256,7 +258,7 @@ static int owner_of_new(const struct options *o, char *out, size_t cap, struct e
     if (o->owner)
         snprintf(out, cap, "%s", o->owner);
     else if (rc >= 0)
-        snprintf(out, cap, "snapferry-maintenance@%s", node);
+        snprintf(out, cap, MAINTAIN_OWNER "%s", node);
     return rc;
 }
 
@@ -297,7 +299,7 @@ int cli_repo_create(const struct options *o, struct err *e)
     const struct repo_opts ro = {.cache_dir = o->cache_dir};
     rc = repo_open(&r, take_ptr(&b), password, &ro, e);
     if (rc >= 0)
-        rc = manifests_initialise(r, owner, e);
+        rc = manifests_initialise(r, owner, o->owner ? "" : machine_text(), e);
     if (rc < 0) {
         err_wrap(e, "the format was written, but not the default policies");
         err_hint(e, "the repository is usable; a stock client adds the policies when needed");

@@ -12,6 +12,11 @@
 
 /* ---- when ---- */
 
+static bool is_others(enum maintain_refusal r)
+{
+    return r == REFUSED_OWNER || r == REFUSED_UNSUPPORTED || r == REFUSED_MACHINE;
+}
+
 /* The first time after `last` that this node uses for the repository: a fixed minute, different from node to node and
  * from repository to repository. A time in the future comes from a clock that was wrong. */
 static int64_t next_slot(int64_t last, int64_t interval_s, int64_t offset_ns, int64_t now)
@@ -52,7 +57,7 @@ void maintain_times(const struct cfg *c, const struct cfg_repository *r, const s
     const int64_t since = m && m->since_ns ? m->since_ns : now;
     const int64_t full_tried = m ? later(m->full.tried_ns, since) : since,
                   tried = m ? later(m->quick.tried_ns, full_tried) : since;
-    const bool others = m && (m->refused == REFUSED_OWNER || m->refused == REFUSED_UNSUPPORTED);
+    const bool others = m && is_others(m->refused);
     const int64_t offset = sched_offset_ns(cfg_daemon(c)->node_name, r->name, MAINTAIN_FULL_S);
     *ret = (struct maintain_times){.quick_ns = INT64_MAX, .full_ns = INT64_MAX};
     if (!r->maintenance) {
@@ -61,6 +66,7 @@ void maintain_times(const struct cfg *c, const struct cfg_repository *r, const s
     }
     if (others) {
         ret->standing = MAINTAIN_OTHERS;
+        ret->silent_ns = m->silent_ns;
         ret->quick_ns = next_slot(tried, MAINTAIN_ASK_S, offset, now);
         return;
     }
@@ -148,10 +154,10 @@ static void note_parameters(struct maintain_memory *m, const struct mover_mainte
 static void note_standing(struct maintain_memory *m, const struct operation *op, int64_t now)
 {
     const struct mover_maintenance *r = &op->result.maintenance;
-    const bool others = m->refused == REFUSED_OWNER || m->refused == REFUSED_UNSUPPORTED;
-    if (others && (!r->refused || r->refused == REFUSED_BUSY))
+    if (is_others(m->refused) && !is_others(r->refused))
         m->since_ns = now; /* it has become this node's */
     m->refused = r->refused;
+    m->silent_ns = is_others(r->refused) ? r->silent_ns : 0;
     str_set(&m->why, r->refused ? op->skip_reason : "");
     str_set(&m->hint, r->refused ? r->hint : "");
 }

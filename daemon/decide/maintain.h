@@ -35,6 +35,7 @@ struct maintain_times {
     int64_t full_interval_s;             /* likewise; of a calendar, the longest */
     int64_t quick_late_ns, full_late_ns; /* time of the last good run if it is overdue, since_ns if there was none;
                                             0: it is not */
+    int64_t silent_ns; /* since when the owner, another one, has not run it, when it was last asked; 0: it does */
 };
 /* `m`: what is known; NULL: nothing. */
 void maintain_times(const struct cfg *c, const struct cfg_repository *r, const struct maintain_memory *m,

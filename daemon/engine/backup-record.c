@@ -8,6 +8,7 @@
  * backup until one of them has written it: which has is known in memory only, and a mover that finds one writes none.
  */
 #include "base/json-text.h"
+#include "base/machine.h"
 #include "base/time.h"
 #include "daemon/engine/engine-impl.h"
 #include "daemon/records/opaque.h"
@@ -22,19 +23,15 @@
 #define CHECKS_MAX 32768               /* snapshots: what is found of them has to fit into a result */
 #define PROVISIONAL_BYTES (200u << 10) /* it goes with the documents of a snapshot */
 
-/* Tells nobody the machine id itself, which is to be kept secret. */
-static const sd_id128_t machine_key = SD_ID128_MAKE(5b, 1d, 0c, 5e, 3a, 7f, 4e, 3b, 9b, 0a, 6e, 62, 41, 95, c8, d7);
-
 const char *record_machine(void)
 {
-    static char text[SD_ID128_STRING_MAX];
-    sd_id128_t id = SD_ID128_NULL;
-    if (!text[0]) {
-        if (sd_id128_get_machine_app_specific(machine_key, &id) < 0)
-            log_warning("/etc/machine-id is missing: the records of backups are written without it");
-        sd_id128_to_string(id, text);
-    }
-    return text;
+    static bool warned;
+    if (machine_text()[0])
+        return machine_text();
+    if (!warned)
+        log_warning("/etc/machine-id is missing: the records of backups are written without it");
+    warned = true;
+    return "00000000000000000000000000000000";
 }
 
 static void set_time(char **at, int64_t ns)

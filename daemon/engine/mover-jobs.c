@@ -6,6 +6,7 @@
  */
 #include "base/crash.h"
 #include "base/json.h"
+#include "base/machine.h"
 #include "daemon/decide/copies.h"
 #include "daemon/decide/verification.h"
 #include "daemon/engine/engine-impl.h"
@@ -134,6 +135,9 @@ static json_t *admin_job(struct engine *g, const struct operation *op)
         jset_bool(job, "full", op->maintain.full);
         jset_bool(job, "dry_run", op->maintain.dry_run);
         jset_bool(job, "unsafe", op->maintain.unsafe);
+        jset_bool(job, "take_over", op->maintain.scheduled);
+        if (machine_text()[0])
+            jset_str(job, "machine", machine_text());
     }
     return job;
 }

@@ -86,7 +86,7 @@ static void of_maintenance(struct samples *s, const struct cfg_repository *r)
 {
     struct maintain_times t;
     maintain_times(s->engine->cfg, r, maintain_known(s->engine->records, r->name), now_ns(), &t);
-    sample(s, "maintenance_overdue", t.quick_late_ns || t.full_late_ns, "repository", r->name, NULL);
+    sample(s, "maintenance_overdue", t.quick_late_ns || t.full_late_ns || t.silent_ns, "repository", r->name, NULL);
 }
 
 static void of_verification(struct samples *s, const struct cfg_repository *r)

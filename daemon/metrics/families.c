@@ -235,8 +235,8 @@ const struct metric_family metric_families[] = {
     GAUGE("maintenance_last_success_timestamp_seconds", "repository,kind",
         "Unix time in seconds of the end of the last successful maintenance by this node; absent before the first one.")
     GAUGE("maintenance_overdue", "repository",
-        "1 if this node maintains the repository and has not done so for three intervals; 0 if not, also if another "
-        "client maintains it.")
+        "1 if the repository has not been maintained for three intervals, by this node, or for 72 hours at least by "
+        "another client that owns its maintenance; 0 if not.")
     HISTOGRAM("maintenance_duration_seconds", "repository,kind",
         "Duration in seconds of successful maintenance.")
     COUNTER("maintenance_reclaimed_bytes_total", "repository",

@@ -14,7 +14,6 @@
 #include <string.h>
 #include <sys/file.h>
 
-#define TAKE_OVER_NS (30 * NS_PER_MIN) /* a former owner that has not seen it yet has ended by then */
 #define DOCUMENTS ((uint64_t)96 << 20) /* held in memory at a time */
 #define TIME_LOOKS 3
 #define LISTED_NS (30 * NS_PER_S)
@@ -33,10 +32,12 @@ int run_pause(const struct run *m, int64_t ns, struct err *e)
 
 /* ---- may it run ---- */
 
-int maintain_params(struct repo *r, const char *owner, struct maintenance_params *ret, struct err *e)
+int maintain_params(struct repo *r, const char *owner, const char *machine, struct maintenance_params *ret,
+                    struct err *e)
 {
     int rc = maintenance_params_load(r, ret, e);
-    if (rc < 0 || !strcmp(ret->owner, owner) || !blobs_lists_lag(repo_blobs(r)))
+    const bool ours = rc == 0 && !strcmp(ret->owner, owner) && !maintain_of_another_machine(ret, machine);
+    if (rc < 0 || ours || !blobs_lists_lag(repo_blobs(r)))
         return rc;
     rc = tidy_check(r, e);
     return rc < 0 ? rc : maintenance_params_load(r, ret, e);
@@ -67,9 +68,16 @@ static int check_owner(const struct run *m, struct err *e)
         return err_hint(e, "run it there; or take it over with --take-ownership when the other one does not run it any "
                            "more");
     }
-    if (p->taken_ns != INT64_MIN && now_ns() - p->taken_ns < TAKE_OVER_NS) {
+    if (maintain_of_another_machine(p, m->o->machine)) {
+        err_plain(e, ERR_PERMISSION, EPERM,
+                  "maintenance of repository %s belongs to %s on another machine: this one has the same node name, but "
+                  "another machine id",
+                  blobs_location(repo_blobs(m->r)), m->o->owner);
+        return err_hint(e, MAINTAIN_MACHINE_HINT);
+    }
+    if (p->taken_ns != INT64_MIN && now_ns() - p->taken_ns < MAINTAIN_TAKE_OVER_NS) {
         char from[TIME_TEXT];
-        time_text((p->taken_ns + TAKE_OVER_NS) / NS_PER_S * NS_PER_S, from);
+        time_text((p->taken_ns + MAINTAIN_TAKE_OVER_NS) / NS_PER_S * NS_PER_S, from);
         return err_plain(e, ERR_BUSY, EAGAIN,
                          "maintenance was taken over at less than 30 minutes ago: the former owner may still run it; "
                          "it can run from %s on",
@@ -305,6 +313,16 @@ static int begin_with_room(struct run *m, struct err *e)
     return rc;
 }
 
+/* After all else, which may have made the room for it. The next run does it if this one cannot. */
+static void note_machine(const struct run *m)
+{
+    struct err own = ERR_INIT;
+    if (m->o->dry_run || !m->o->machine || !*m->o->machine || m->params.machine[0])
+        return;
+    if (maintenance_note_machine(m->r, m->o->owner, m->o->machine, &own) < 0)
+        log_warning("the machine of the owner of maintenance was not noted: %s", own.msg);
+}
+
 int maintain_run(struct repo *r, const struct maintain_opts *o, struct maintain_result *ret, struct err *e)
 {
     const double began = mono_s();
@@ -318,7 +336,7 @@ int maintain_run(struct repo *r, const struct maintain_opts *o, struct maintain_
     const _Atomic bool *stop = o->cancel ? &o->cancel->requested : NULL, *before = blobs_stop(repo_blobs(r), stop);
     struct throttle reads = mover_reads(o->read_limit, o->cancel), writes = mover_writes(o->write_limit, o->cancel);
     blobs_limit(repo_blobs(r), &reads, &writes);
-    int rc = maintain_params(r, o->owner, &m.params, e);
+    int rc = maintain_params(r, o->owner, o->machine, &m.params, e);
     if (rc == 0)
         rc = check_owner(&m, e);
     if (rc == 0 && !o->dry_run)
@@ -336,6 +354,8 @@ int maintain_run(struct repo *r, const struct maintain_opts *o, struct maintain_
     ret->started_ns = m.started_ns;
     if (rc == 0)
         rc = run_tasks(&m, e);
+    if (rc == 0)
+        note_machine(&m);
     blobs_use_reserve(repo_blobs(r), reserve);
     if (!o->dry_run)
         rc = run_explain_full(&m, rc, e);

@@ -15,8 +15,16 @@
 #include "repo/epoch-tidy.h"
 #include "repo/maintenance.h"
 
+#define MAINTAIN_OWNER "snapferry-maintenance@" /* and the name of the node */
+#define MAINTAIN_TAKE_OVER_NS (30 * NS_PER_MIN) /* a former owner that has not seen it yet has ended by then */
+
+#define MAINTAIN_MACHINE_HINT                                                                                          \
+    "give a cloned machine a node-name of its own; if it is a new machine, or installed again, in place of the "       \
+    "former one, --take-ownership makes it the owner"
+
 struct maintain_opts {
     const char *owner;                /* "USER@HOST": this client */
+    const char *machine;              /* on this machine (base/machine.h); NULL or "": not told */
     bool full;                        /* also free space; else only the index is tidied */
     bool dry_run;                     /* nothing is written */
     bool unsafe;                      /* no delays: nobody else uses the repository */
@@ -81,9 +89,24 @@ struct maintain_result {
  */
 int maintain_run(struct repo *r, const struct maintain_opts *o, struct maintain_result *ret, struct err *e);
 
-/* Who maintains the repository. Where lists may lag, that it is another one than `owner` is not believed of a list that
- * lacks index blobs which this node has seen: -EAGAIN (ERR_GENERIC). */
-int maintain_params(struct repo *r, const char *owner, struct maintenance_params *ret, struct err *e);
+/* Who maintains the repository. Where lists may lag, that it is another one than `owner` on `machine` is not believed
+ * of a list that lacks index blobs which this node has seen: -EAGAIN (ERR_GENERIC). */
+int maintain_params(struct repo *r, const char *owner, const char *machine, struct maintenance_params *ret,
+                    struct err *e);
+
+/* ---- maintain-owner.c: of another owner ---- */
+
+/* Its name is that of `machine`, but it is another one that maintains the repository. False where one is not known. */
+bool maintain_of_another_machine(const struct maintenance_params *p, const char *machine);
+/* Since when it has been silent; INT64_MIN: it is not, or the repository is a copy, which nobody maintains. */
+int maintain_silent_since(struct repo *r, const struct maintenance_params *p, int64_t *ret, struct err *e);
+/*
+ * Makes `owner` on `machine` the owner if the present one is a snapferry that has been silent (`silent_ns`), and the
+ * repository is one that snapferry maintains. 1: it is, as far as can be told now: others may have done the same, and
+ * who has written last is found when a run is allowed, after 30 minutes. 0: it may not.
+ */
+int maintain_take_over(struct repo *r, const struct maintenance_params *p, int64_t silent_ns, const char *owner,
+                       const char *machine, struct err *e);
 
 /* The numbers of a run as a document: members of the command's result with --json, and of a mover's. New reference,
  * NULL: no memory. */

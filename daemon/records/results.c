@@ -45,7 +45,7 @@ static const struct field_desc mover_incremental_table[] = {
 static TABLE(mover_incremental, "incremental", .keep_text = false);
 #undef S
 
-NAMES(maintain_refusal, "", "owner", "unsupported", "busy");
+NAMES(maintain_refusal, "", "owner", "unsupported", "busy", "machine");
 _Static_assert(COUNT(maintain_refusal_words) == REFUSALS, "each value has a word");
 
 #define S struct mover_maintenance
@@ -65,6 +65,8 @@ static const struct field_desc mover_maintenance_table[] = {
     SIZE(trapped, "trappedBytes", .about = "unneeded, in packs with needed contents"),
     NUMBER(damaged, "damaged", .about = "contents that cannot be read"),
     FIELD(back_from_ns, "backFromNs", FIELD_INT, .unit = "ns", .about = "when the first of them can be freed"),
+    FIELD(silent_ns, "silentSinceNs", FIELD_INT, .unit = "ns",
+          .about = "since when the owner, another one, has not run it; none: it does"),
     FIELD(summary, "summary", FIELD_OBJECT, .about = "all numbers, as of maintenance --json"),
 };
 static TABLE(mover_maintenance, "maintenance", .keep_text = false);

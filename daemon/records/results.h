@@ -41,6 +41,7 @@ enum maintain_refusal {
     REFUSED_OWNER,       /* another client does that, or nobody */
     REFUSED_UNSUPPORTED, /* snapferry cannot: no epochs, ... */
     REFUSED_BUSY,        /* another run is under way */
+    REFUSED_MACHINE,     /* another machine does that, which has the name of this node */
     REFUSALS
 };
 extern const struct enum_names maintain_refusal_names;
@@ -61,6 +62,7 @@ struct mover_maintenance {
     int64_t reclaimable;      /* nothing needs them, they are kept for now */
     int64_t trapped, damaged; /* bytes in packs with needed contents; contents that cannot be read */
     int64_t back_from_ns;     /* when the first of them can be freed; 0: there are none */
+    int64_t silent_ns;        /* since when the owner, another one, has not run it; 0: it does */
     json_t *summary;          /* all numbers, as `snapferry maintenance --json` prints them */
     json_t *unknown;
 };

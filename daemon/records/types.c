@@ -639,6 +639,7 @@ static const struct field_desc maintain_memory_table[] = {
     STR(owner),
     STR(why),
     STR(hint),
+    TIME(silent_ns, .about = "since when the owner, another one, has not run it"),
     SECONDS(quick_s, .unset = -1, .about = "interval, 0: disabled"),
     SECONDS(full_s, .unset = -1),
     STRUCT(quick, maintain_cycle),

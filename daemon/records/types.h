@@ -765,6 +765,7 @@ struct maintain_memory {
     int64_t since_ns;              /* since when this node looks after it */
     enum maintain_refusal refused; /* NONE: this node maintains it, or has not tried yet */
     char *owner, *why, *hint;      /* why: it is not maintained from here */
+    int64_t silent_ns;             /* since when the owner, another one, has not run it; 0: it does */
     int64_t quick_s, full_s;       /* intervals; 0: disabled; -1: not known yet */
     struct maintain_cycle quick, full;
     /* of the last full run that did all: as in struct mover_maintenance */

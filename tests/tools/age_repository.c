@@ -2,10 +2,11 @@
 /*
  * age_repository - lets time pass for a repository: everything in it becomes older by some hours
  *
- *   age_repository REPO PASSWORD-FILE HOURS
+ *   age_repository REPO PASSWORD-FILE HOURS [owner|disabled]
  *
  * Times of entries in index blobs, the deletion watermark, the history of maintenance, signs of life of sessions, and
- * the times of all files. No client may be using it.
+ * the times of all files; with `owner` the parameters of maintenance, too, which makes a new pack; with `disabled`
+ * their cycles are disabled as well. No client may be using it.
  */
 #include "base/cleanup.h"
 #include "base/password.h"
@@ -21,6 +22,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 static int64_t shift_s;
 
@@ -151,6 +154,67 @@ static void age_schedule(struct repo *r)
     maintenance_clear(&s);
 }
 
+/* ---- the parameters of maintenance ---- */
+
+static int64_t clock_shift_s;
+
+/* Called by the clock of the program itself: a manifest has the time at which it was added. */
+int clock_gettime(clockid_t id, struct timespec *t)
+{
+    const int rc = (int)syscall(SYS_clock_gettime, id, t);
+    if (rc == 0 && id == CLOCK_REALTIME)
+        t->tv_sec -= clock_shift_s;
+    return rc;
+}
+
+struct params {
+    json_t *doc;
+    char id[33];
+    int64_t modified_ns;
+};
+
+static int params_find(const struct manifest *m, void *arg)
+{
+    struct params *p = arg;
+    if (p->doc)
+        abort(); /* one of a test that has no race */
+    p->doc = json_deep_copy(m->data);
+    p->modified_ns = m->modified_ns;
+    memcpy(p->id, m->id, sizeof p->id);
+    return 0;
+}
+
+static void age_params(struct repo *r, bool disabled)
+{
+    struct err e = ERR_INIT;
+    struct params p = {.doc = NULL};
+    struct manifest_batch *b = NULL;
+    struct session *s = NULL;
+    struct put_scratch *scratch = NULL;
+    json_t *type = json_pack("{s:s}", "type", "maintenance");
+    if (manifests_each(r, "maintenance", params_find, &p, &e) < 0 || manifest_batch_new(&b, &e) < 0)
+        die(&e);
+    age_text(p.doc, "snapferryTaken");
+    if (disabled) {
+        json_object_set_new(json_object_get(p.doc, "quick"), "enabled", json_false());
+        json_object_set_new(json_object_get(p.doc, "full"), "enabled", json_false());
+    }
+    if (manifest_batch_delete(b, p.id, &e) < 0)
+        die(&e);
+    clock_shift_s = (now_ns() - p.modified_ns) / NS_PER_S + shift_s;
+    if (manifest_batch_add(b, type, p.doc, NULL, &e) < 0)
+        die(&e);
+    clock_shift_s = 0;
+    if (session_new(&s, r, NULL, &e) < 0 || put_scratch_new(&scratch, r, 0x1101, 1 << 20, &e) < 0 ||
+        manifest_batch_put(b, s, scratch, &e) < 0 || session_flush(s, &e) < 0)
+        die(&e);
+    put_scratch_free(scratch);
+    session_free(s);
+    manifest_batch_free(b);
+    json_decref(type);
+    json_decref(p.doc);
+}
+
 static int age_file(const char *path, const struct stat *st, int type, struct FTW *f)
 {
     (void)f;
@@ -166,12 +230,15 @@ int main(int argc, char **argv)
     struct blobs *b;
     struct repo *r;
     char *password;
-    if (argc != 4)
+    const bool params = argc == 5 && (!strcmp(argv[4], "owner") || !strcmp(argv[4], "disabled"));
+    if (argc != 4 && !params)
         return 2;
     shift_s = atoll(argv[3]) * 3600;
     if (password_read(&password, argv[2], false, &e) < 0 || blobs_open_dir(&b, argv[1], BLOBS_OPEN, NULL, 0, &e) < 0 ||
         repo_open(&r, b, password, &(struct repo_opts){0}, &e) < 0)
         die(&e);
+    if (params)
+        age_params(r, argv[4][0] == 'd');
     struct names l = {0};
     if (blobs_list(repo_blobs(r), "x", add_name, &l, &e) < 0 || blobs_list(repo_blobs(r), "s", add_name, &l, &e) < 0)
         die(&e);

@@ -117,7 +117,7 @@ static inline struct repo *new_repo(const char *name, const struct format_create
     assert_ok(format_create(b, &f, "secret", &e), &e);
     blobs_free(b);
     struct repo *r = open_repo(name);
-    assert_ok(manifests_initialise(r, "owner@test", &e), &e);
+    assert_ok(manifests_initialise(r, "owner@test", "", &e), &e);
     return r;
 }
 

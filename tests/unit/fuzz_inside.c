@@ -149,7 +149,7 @@ static void base_make(struct testrepo *t)
     for (unsigned i = 0; p < text + 399000; i++)
         p += sprintf(p, "line %u of a file that compresses, %x\n", i, i * 2654435761u);
     testrepo_new(t, "FIXED-128K", NULL);
-    assert_ok(manifests_initialise(t->r, "snapferry@node", &e), &e);
+    assert_ok(manifests_initialise(t->r, "snapferry@node", "", &e), &e);
     for (size_t i = 0; i < sizeof writable / sizeof *writable; i++) {
         CLEANUP(put_scratch_freep) struct put_scratch *s = NULL;
         CLEANUP(manifest_batch_freep) struct manifest_batch *b = NULL;

@@ -17,7 +17,7 @@ static inline void make_repo(struct rig *r)
     assert_ok(format_create(b, &c, RIG_PASSWORD, &e), &e);
     const struct repo_opts o = {.cache_dir = r->cache};
     assert_ok(repo_open(&repo, b, RIG_PASSWORD, &o, &e), &e);
-    assert_ok(manifests_initialise(repo, "snapferry-maintenance@node", &e), &e);
+    assert_ok(manifests_initialise(repo, "snapferry-maintenance@node", "", &e), &e);
     repo_free(repo);
 }
 

@@ -450,6 +450,7 @@ static void cmd_maintenance(void)
     show_when("next full run", t.full_ns);
     show_when("quick runs are overdue since", t.quick_late_ns);
     show_when("full runs are overdue since", t.full_late_ns);
+    show_when("its owner is silent since", t.silent_ns);
     for (unsigned i = 2; i < cmd.n && jobs.n < 4; i++) {
         char *at = strchr(cmd.word[i], '=');
         *at++ = '\0';

@@ -144,12 +144,25 @@ static void stored(void **state)
     /* The owner. */
     assert_ok(maintenance_params_load(t.r, &p, &e), &e);
     assert_false(p.present);
-    assert_ok(maintenance_take(t.r, "somebody@here", &e), &e);
-    assert_ok(maintenance_take(t.r, "me@there", &e), &e);
+    assert_ok(maintenance_take(t.r, "somebody@here", "m1", &e), &e);
+    assert_ok(maintenance_take(t.r, "me@there", "", &e), &e);
     assert_ok(maintenance_params_load(t.r, &p, &e), &e);
     assert_string_equal(p.owner, "me@there");
+    assert_string_equal(p.machine, ""); /* that of the former owner went with it */
     assert_int_equal(p.quick_ns, NS_PER_H);
     assert_true(p.taken_ns > now_ns() - NS_PER_MIN && p.taken_ns <= now_ns());
+    assert_true(p.modified_ns >= p.taken_ns && p.modified_ns <= now_ns());
+    /* Its machine is noted once; not of somebody who is not the owner any more. */
+    assert_ok(maintenance_note_machine(t.r, "somebody@here", "m2", &e), &e);
+    assert_ok(maintenance_params_load(t.r, &p, &e), &e);
+    assert_string_equal(p.machine, "");
+    assert_ok(maintenance_note_machine(t.r, "me@there", "m3", &e), &e);
+    assert_ok(maintenance_note_machine(t.r, "me@there", "m4", &e), &e);
+    const int64_t taken_ns = p.taken_ns;
+    assert_ok(maintenance_params_load(t.r, &p, &e), &e);
+    assert_string_equal(p.machine, "m3");
+    assert_string_equal(p.owner, "me@there");
+    assert_int_equal(p.taken_ns, taken_ns);
 
     /* A history that cannot be understood is an error: what may be dropped depends on it. */
     json_object_set_new(json_object_get(a.doc, "runs"), "other", json_pack("[{s:s}]", "start", "yesterday"));
@@ -159,6 +172,52 @@ static void stored(void **state)
     assert_int_equal(e.cls, ERR_DAMAGE);
     maintenance_clear(&a);
     testrepo_free(&t);
+}
+
+/* ---- an owner that does not run it any more ---- */
+
+#define NOW_NS (INT64_C(1800000000) * NS_PER_S)
+#define H(n) ((n)*NS_PER_H)
+
+/* When it is silent, with its only run so long ago; in ns before NOW_NS, 0: it is not. */
+static int64_t silent_for(int64_t quick_ns, int64_t full_ns, int64_t run_ago, int64_t stored_ago, int64_t written_ago)
+{
+    char start[TIME_TEXT], end[TIME_TEXT];
+    const struct maintenance_params p = {
+        .quick_ns = quick_ns, .full_ns = full_ns, .modified_ns = NOW_NS - written_ago, .taken_ns = INT64_MIN};
+    struct maintenance_schedule s = {.mtime_ns = stored_ago == INT64_MAX ? INT64_MIN : NOW_NS - stored_ago};
+    time_text(NOW_NS - run_ago - NS_PER_MIN, start);
+    time_text(NOW_NS - run_ago, end);
+    s.doc = json_pack("{s:{s:[{s:s, s:s, s:s}]}}", "runs", "cleanup-logs", "start", start, "end", end, "error", "no");
+    assert_non_null(s.doc);
+    const int64_t since = maintenance_silent_since(&p, &s, NOW_NS);
+    json_decref(s.doc);
+    return since == INT64_MIN ? 0 : NOW_NS - since;
+}
+
+static void silent(void **state)
+{
+    (void)state;
+    const int64_t ever = H(1000);
+    /* The newest of run, schedule and parameters counts, and a failed run is a run. */
+    assert_int_equal(silent_for(H(1), H(24), H(73), ever, ever), H(73));
+    assert_int_equal(silent_for(H(1), H(24), H(72), ever, ever), 0);
+    assert_int_equal(silent_for(H(1), H(24), ever, H(74), ever), H(74));
+    assert_int_equal(silent_for(H(1), H(24), ever, H(71), ever), 0);
+    assert_int_equal(silent_for(H(1), H(24), ever, ever, H(75)), H(75));
+    assert_int_equal(silent_for(H(1), H(24), ever, ever, H(2)), 0);
+    assert_int_equal(silent_for(H(1), H(24), H(80), INT64_MAX, ever), H(80)); /* no schedule yet */
+    /* Cycles. */
+    assert_int_equal(silent_for(0, 0, ever, ever, ever), 0);
+    assert_int_equal(silent_for(H(1), 0, H(73), ever, ever), H(73));
+    assert_int_equal(silent_for(0, H(24), H(73), ever, ever), H(73));
+    assert_int_equal(silent_for(0, H(48), H(144), ever, ever), 0);
+    assert_int_equal(silent_for(0, H(48), H(145), ever, ever), H(145));
+    assert_int_equal(silent_for(H(168), H(48), H(145), ever, ever), H(145));
+    assert_int_equal(silent_for(INT64_MAX, INT64_MAX, ever, ever, ever), 0);
+    /* What a wrong clock has written does not keep it for ever, and two clocks may differ a little. */
+    assert_int_equal(silent_for(H(1), H(24), -H(1), H(90), H(100)), H(90));
+    assert_int_equal(silent_for(H(1), H(24), -NS_PER_MIN, H(90), H(100)), 0);
 }
 
 /* A session that is being written is alive, whatever its marker says and the clock is set to. */
@@ -201,6 +260,7 @@ static void alive(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(gates),  cmocka_unit_test(future), cmocka_unit_test(far_apart),
-                                       cmocka_unit_test(golden), cmocka_unit_test(stored), cmocka_unit_test(alive)};
+                                       cmocka_unit_test(golden), cmocka_unit_test(stored), cmocka_unit_test(alive),
+                                       cmocka_unit_test(silent)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -427,7 +427,7 @@ static void test_initialise(void **state)
     struct testrepo t, stock;
     struct err e = ERR_INIT;
     testrepo_new(&t, "FIXED-128K", NULL);
-    assert_ok(manifests_initialise(t.r, "backup@vault1", &e), &e);
+    assert_ok(manifests_initialise(t.r, "backup@vault1", "", &e), &e);
     assert_ok(index_set_refresh(repo_index(t.r), &e), &e);
     json_t *x = testrepo_golden(&stock, "empty"), *got = json_array();
     assert_ok(manifests_each(t.r, NULL, collect, got, &e), &e);

@@ -60,7 +60,7 @@ static void test_key(void **state)
     assert_ok(format_create(b, &c, "changed", &e), &e);
     assert_ok(repo_open(&repo, b, "changed", &o, &e), &e);
     assert_false(repo_key_given(repo));
-    assert_ok(manifests_initialise(repo, "snapferry-maintenance@node", &e), &e);
+    assert_ok(manifests_initialise(repo, "snapferry-maintenance@node", "", &e), &e);
     repo_free(repo);
     assert_int_equal(derives(&r, "changed", src), 1);
     assert_int_equal(derives(&r, "changed", src), 0);

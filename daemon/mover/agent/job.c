@@ -298,7 +298,11 @@ static int maintain_members(struct job *j, struct err *e)
     int rc = member_flag(j->doc, "full", &j->full, e);
     if (rc == 0)
         rc = member_flag(j->doc, "dry_run", &j->dry_run, e);
-    return rc == 0 ? member_flag(j->doc, "unsafe", &j->unsafe, e) : rc;
+    if (rc == 0)
+        rc = member_flag(j->doc, "unsafe", &j->unsafe, e);
+    if (rc == 0)
+        rc = member_flag(j->doc, "take_over", &j->take_over, e);
+    return rc == 0 ? member_text(j->doc, "machine", false, 63, &j->machine, e) : rc;
 }
 
 static int job_place_read(const json_t *o, const char *name, struct job_place *ret, struct err *e);
@@ -335,7 +339,7 @@ static const struct kind {
     [JOB_VERIFY] = {"verify", verify_members, " snapshots read_percent read_from "},
     [JOB_ADMIN] = {"admin", admin_members, " do "},
     [JOB_LOOK] = {MOVER_KIND_LOOK, look_members, " "},
-    [JOB_MAINTAIN] = {"maintain", maintain_members, " full dry_run unsafe "},
+    [JOB_MAINTAIN] = {"maintain", maintain_members, " full dry_run unsafe take_over machine "},
     [JOB_COPY] = {"copy", copy_members, " copy verify expected delete_after delete_most "},
 };
 #define LIMIT_NAME(name, ...) " " #name

@@ -81,6 +81,8 @@ struct job {
 
     /* maintain; and `full` */
     bool dry_run, unsafe;
+    bool take_over;      /* from a snapferry that is the owner and has been silent */
+    const char *machine; /* this one (base/machine.h); NULL: not told */
 
     /* copy; and `verify` */
     struct job_place copy;

@@ -30,17 +30,45 @@ static int refuse(struct run_context *x, json_t *m, const char *word, const char
     return 0;
 }
 
-/* 1: it is somebody else's. */
-static int check_owner(struct run_context *x, json_t *m, const struct maintenance_params *p, const char *owner)
+/* It has become this node's, from a snapferry that has been silent. It cannot run at once. */
+static int taken_over(struct run_context *x, json_t *m, const char *from, int64_t silent_ns, const char *owner)
+{
+    char why[900], since[TIME_TEXT], runs[TIME_TEXT];
+    time_text(silent_ns / NS_PER_S * NS_PER_S, since);
+    time_text((now_ns() + MAINTAIN_TAKE_OVER_NS) / NS_PER_S * NS_PER_S, runs);
+    snprintf(why, sizeof why,
+             "maintenance was taken over from %s, which has not run it since %s; it can run from %s on", from, since,
+             runs);
+    json_object_set_new(m, "owner", json_string(owner));
+    refuse(x, m, "busy", why, "the former owner is refused from now on; nothing has to be done");
+    return 1;
+}
+
+/* 1: it is somebody else's, or was. */
+static int check_owner(struct run_context *x, struct repo *r, json_t *m, const struct maintenance_params *p,
+                       const char *owner, struct err *e)
 {
     char why[640];
-    if (x->job->dry_run || !strcmp(p->owner, owner))
+    int64_t silent_ns;
+    const bool namesake = !strcmp(p->owner, owner);
+    if (x->job->dry_run || (namesake && !maintain_of_another_machine(p, x->job->machine)))
         return 0;
-    if (*p->owner)
-        snprintf(why, sizeof why, "maintained by %s", p->owner);
-    else
+    int rc = maintain_silent_since(r, p, &silent_ns, e);
+    if (rc == 0 && x->job->take_over)
+        rc = maintain_take_over(r, p, silent_ns, owner, x->job->machine, e);
+    if (rc)
+        return rc < 0 ? rc : taken_over(x, m, p->owner, silent_ns, owner);
+    if (!*p->owner)
         snprintf(why, sizeof why, "not maintained: nobody is the owner of its maintenance");
-    refuse(x, m, "owner", why, "`snapferry -r REPOSITORY maintenance --take-ownership` makes this node the owner");
+    else
+        snprintf(why, sizeof why, "maintained by %s%s", p->owner,
+                 namesake ? " on another machine: this one has the same node name, but another machine id" : "");
+    if (silent_ns != INT64_MIN)
+        json_object_set_new(m, "silentSinceNs", json_integer((json_int_t)silent_ns));
+    if (namesake)
+        refuse(x, m, "machine", why, MAINTAIN_MACHINE_HINT);
+    else
+        refuse(x, m, "owner", why, "`snapferry -r REPOSITORY maintenance --take-ownership` makes this node the owner");
     return 1;
 }
 
@@ -79,17 +107,19 @@ int run_maintain(struct run_context *x, struct repo *r, struct err *e)
     struct maintenance_params p;
     struct maintain_result res = {0};
     char owner[300];
-    snprintf(owner, sizeof owner, "snapferry-maintenance@%s", j->node);
-    int rc = maintain_params(r, owner, &p, e);
+    snprintf(owner, sizeof owner, MAINTAIN_OWNER "%s", j->node);
+    int rc = maintain_params(r, owner, j->machine, &p, e);
     if (rc < 0)
         return rc;
     json_t *m = json_pack("{s:s, s:o, s:o, s:b, s:b}", "owner", p.owner, "quickSeconds", seconds_json(p.quick_ns),
                           "fullSeconds", seconds_json(p.full_ns), "full", (int)j->full, "dryRun", (int)j->dry_run);
     if (!m || json_object_set_new(x->result, "maintenance", m) < 0)
         return err_nomem(e);
-    if (check_owner(x, m, &p, owner))
-        return 0;
+    rc = check_owner(x, r, m, &p, owner, e);
+    if (rc)
+        return rc < 0 ? rc : 0;
     const struct maintain_opts o = {.owner = owner,
+                                    .machine = j->machine,
                                     .full = j->full,
                                     .dry_run = j->dry_run,
                                     .unsafe = j->unsafe,
