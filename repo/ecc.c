@@ -292,7 +292,7 @@ static int shards_rebuild(struct decoder *d, size_t b, const uint8_t *missing, s
         }
     }
     if (n_rows < n_missing)
-        return err_set(e, ERR_DAMAGE, 0,
+        return err_set(e, ERR_DAMAGE, EBADMSG,
                        "error correction: %zu shards of block %zu are damaged, only %zu parity shards are intact",
                        n_missing, b, n_rows);
     /* Parity row j: p_j = sum over intact c of coef[j][c] x_c + sum over missing m of coef[j][m] x_m. The square of the
@@ -334,7 +334,7 @@ int64_t ecc_decode(const struct ecc *x, const void *in, size_t stored, void *out
     if (repaired)
         *repaired = false;
     if (!stored)
-        return err_set(e, ERR_DAMAGE, 0, "error correction: stored item is empty");
+        return err_set(e, ERR_DAMAGE, EBADMSG, "error correction: stored item is empty");
     CLEANUP(decoder_fini) struct decoder d;
     d.in = in;
     d.stored = stored;
@@ -366,10 +366,10 @@ int64_t ecc_decode(const struct ecc *x, const void *in, size_t stored, void *out
                 head[i] = d.shard[i / z][i % z];
             n = (size_t)get_be32(head) + 4;
             if (n > capacity)
-                return err_set(e, ERR_DAMAGE, 0, "error correction: %zu stored bytes are too few for an item of %zu",
-                               stored, n - 4);
+                return err_set(e, ERR_DAMAGE, EBADMSG,
+                               "error correction: %zu stored bytes are too few for an item of %zu", stored, n - 4);
             if (n - 4 > cap)
-                return err_set(e, ERR_DAMAGE, 0, "error correction: an item of %zu bytes is longer than expected",
+                return err_set(e, ERR_DAMAGE, EBADMSG, "error correction: an item of %zu bytes is longer than expected",
                                n - 4);
         }
         for (size_t i = 0; i < k->d; i++) {
