@@ -261,6 +261,7 @@ static int64_t open_whole(struct content_reader *c, const struct index_entry *n,
         char id[CONTENT_ID_TEXT];
         log_warning("content %s in pack %s was damaged and has been repaired by error correction",
                     content_id_text(&n->id, id), n->pack);
+        repo_note_corrected(c->repo, n);
     }
     return len;
 }

@@ -5,7 +5,8 @@
  * What was found by any process of this machine is kept in a file of the cache directory, sealed with a key of the
  * repository, so that the next backup that meets such a content stores it again. A content is known by its place, as a
  * hash of 64 bits: once it is stored elsewhere the record means nothing any more, and a collision stores one content
- * more. The file may be deleted at any time.
+ * more. Those that error correction had to restore are among them, by another hash: they can be read. The file may be
+ * deleted at any time.
  */
 #include "base/bytes.h"
 #include "base/cleanup.h"
@@ -71,6 +72,12 @@ static uint64_t hash_place(const struct index_entry *x)
     uint64_t h = mix(hash_pack(x->pack), &x->offset, sizeof x->offset);
     h = mix(h, &x->id.prefix, 1);
     return mix(h, x->id.hash, x->id.len);
+}
+
+/* Of one that error correction had to restore. */
+static uint64_t hash_corrected(uint64_t place)
+{
+    return mix(place, "corrected", 9);
 }
 
 static int by_number(const void *pa, const void *pb)
@@ -284,6 +291,29 @@ void repo_note_damage(struct repo *r, const struct index_entry *x)
     pthread_mutex_unlock(&r->damaged_lock);
 }
 
+void repo_on_corrected(struct repo *r, repo_corrected_fn *fn, void *arg)
+{
+    r->on_corrected = fn;
+    r->on_corrected_arg = arg;
+}
+
+void repo_note_corrected(struct repo *r, const struct index_entry *x)
+{
+    pthread_mutex_lock(&r->damaged_lock);
+    if (known_add(&r->damage->places, hash_corrected(hash_place(x))))
+        r->damage->changed = true;
+    pthread_mutex_unlock(&r->damaged_lock);
+    if (r->on_corrected)
+        r->on_corrected(x, r->on_corrected_arg);
+}
+
+bool repo_is_corrected(struct repo *r, const struct index_entry *x)
+{
+    const struct known *k = &r->damage->places;
+    const uint64_t h = k->n > 0 ? hash_place(x) : 0;
+    return k->n > 0 && known_has(k, hash_corrected(h)) && !known_has(k, h);
+}
+
 void repo_note_bad_pack(struct repo *r, const char *pack)
 {
     pthread_mutex_lock(&r->damaged_lock);
@@ -324,7 +354,8 @@ int repo_is_damaged(struct repo *r, const struct index_entry *x, struct err *e)
 {
     struct damage *d = r->damage;
     uint64_t length = 0;
-    if (known_has(&d->places, hash_place(x)))
+    const uint64_t place = d->places.n > 0 ? hash_place(x) : 0;
+    if (d->places.n > 0 && (known_has(&d->places, place) || known_has(&d->places, hash_corrected(place))))
         return 1;
     if (!known_has(&d->packs, hash_pack(x->pack)))
         return 0;

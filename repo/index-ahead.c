@@ -29,8 +29,9 @@ static int read_one(void *arg, size_t i, struct err *e)
     if (t->ready)
         return index_cache_get(&t->ready[i], t->c, &t->b[i], e);
     struct err why = ERR_INIT;
-    const int rc = index_cache_check(t->c, &t->b[i], &why);
-    t->checked[i] = (struct index_checked){.done = true, .rc = rc, .why = why};
+    bool corrected = false;
+    const int rc = index_cache_check(t->c, &t->b[i], &corrected, &why);
+    t->checked[i] = (struct index_checked){.done = true, .rc = rc, .corrected = corrected, .why = why};
     return 0;
 }
 

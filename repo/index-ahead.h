@@ -20,7 +20,7 @@ void index_fetch_ahead(const struct index_cache *c, const struct blob_info *b, s
 
 /* As index_cache_check(). What was not checked is not `done`. */
 struct index_checked {
-    bool done;
+    bool done, corrected;
     int rc;
     struct err why;
 };

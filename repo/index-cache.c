@@ -575,7 +575,7 @@ static int64_t unseal_pieces(const struct index_cache *c, const struct blob_info
 
 /* With error correction, which needs all of the blob: by two more files. */
 static int64_t unseal_whole(const struct index_cache *c, const struct blob_info *b, const uint8_t iv[16],
-                            struct temp *t, struct err *e)
+                            struct temp *t, bool *corrected, struct err *e)
 {
     CLEANUP(temp_clear) struct temp sealed = {.c = c, .fd = -1}, scratch = {.c = c, .fd = -1};
     const size_t stored = (size_t)b->length, plain = item_opened_max(c->sealer, stored);
@@ -590,18 +590,18 @@ static int64_t unseal_whole(const struct index_cache *c, const struct blob_info 
         r = blob_download(c, b, sealed.map, e);
     if (r < 0)
         return r;
-    bool repaired = false;
-    int64_t len = item_open(c->sealer, iv, 16, sealed.map, stored, t->map, scratch.map, &repaired, e);
+    int64_t len = item_open(c->sealer, iv, 16, sealed.map, stored, t->map, scratch.map, corrected, e);
     if (len < 0)
         return err_wrap(e, "index blob %s in %s", b->name, blobs_location(c->blobs));
-    if (repaired)
+    if (*corrected)
         log_warning("index blob %s in %s was damaged and has been repaired by error correction", b->name,
                     blobs_location(c->blobs));
     return len;
 }
 
 /* Decrypts into the beginning of t's mapping. */
-static int64_t blob_unseal(const struct index_cache *c, const struct blob_info *b, struct temp *t, struct err *e)
+static int64_t blob_unseal(const struct index_cache *c, const struct blob_info *b, struct temp *t, bool *corrected,
+                           struct err *e)
 {
     uint8_t iv[16];
     const size_t stored = (size_t)b->length;
@@ -612,16 +612,18 @@ static int64_t blob_unseal(const struct index_cache *c, const struct blob_info *
         r = temp_map(t, (c->ecc ? item_opened_max(c->sealer, stored) : stored) + 1, b->name, e);
     if (r < 0)
         return r;
-    return c->ecc ? unseal_whole(c, b, iv, t, e) : unseal_pieces(c, b, iv, t, e);
+    return c->ecc ? unseal_whole(c, b, iv, t, corrected, e) : unseal_pieces(c, b, iv, t, e);
 }
 
 /* Decrypts a blob of the store into t. Returns the length of the table. */
-static int64_t blob_fetch(const struct index_cache *c, const struct blob_info *b, struct temp *t, struct err *e)
+static int64_t blob_fetch(const struct index_cache *c, const struct blob_info *b, struct temp *t, bool *corrected,
+                          struct err *e)
 {
+    *corrected = false;
     if (b->length < ITEM_OVERHEAD || b->length > BLOB_MAX)
         return err_set(e, ERR_DAMAGE, EBADMSG, "index blob %s in %s is damaged: %llu bytes", b->name,
                        blobs_location(c->blobs), (unsigned long long)b->length);
-    return blob_unseal(c, b, t, e);
+    return blob_unseal(c, b, t, corrected, e);
 }
 
 int index_cache_get(struct index_map **ret, const struct index_cache *c, const struct blob_info *b, struct err *e)
@@ -632,19 +634,20 @@ int index_cache_get(struct index_map **ret, const struct index_cache *c, const s
     if (r)
         return r < 0 ? r : 0;
     CLEANUP(temp_clear) struct temp t = {.c = c, .fd = -1};
-    int64_t len = blob_fetch(c, b, &t, e);
+    bool corrected;
+    int64_t len = blob_fetch(c, b, &t, &corrected, e);
     if (len < 0)
         return (int)len;
     return temp_finish(ret, &t, t.map, (size_t)len, b->name, e);
 }
 
-int index_cache_check(const struct index_cache *c, const struct blob_info *b, struct err *e)
+int index_cache_check(const struct index_cache *c, const struct blob_info *b, bool *corrected, struct err *e)
 {
     CLEANUP(temp_clear) struct temp t = {.c = c, .fd = -1};
     struct index_table table;
     if (!index_name(b->name) || strchr(b->name, '/'))
         return name_invalid(b->name, e);
-    int64_t len = blob_fetch(c, b, &t, e);
+    int64_t len = blob_fetch(c, b, &t, corrected, e);
     if (len < 0)
         return (int)len;
     int r = index_parse(&table, t.map, (size_t)len, e);

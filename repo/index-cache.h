@@ -55,8 +55,9 @@ void index_cache_close(struct index_cache *c);
 /* Maps the table of an index blob, from the cache or (decrypted into it first) from the store. -ENOENT: the blob is
  * gone. ERR_DAMAGE, ERR_NO_SPACE; all name the blob. */
 int index_cache_get(struct index_map **ret, const struct index_cache *c, const struct blob_info *b, struct err *e);
-/* Reads an index blob from the store, whatever is in the cache, decrypts and parses it. Errors as index_cache_get(). */
-int index_cache_check(const struct index_cache *c, const struct blob_info *b, struct err *e);
+/* Reads an index blob from the store, whatever is in the cache, decrypts and parses it. *corrected, if it returns 0:
+ * error correction had to restore it. Errors as index_cache_get(). */
+int index_cache_check(const struct index_cache *c, const struct blob_info *b, bool *corrected, struct err *e);
 /* Writes a plaintext into the cache and maps it. */
 int index_cache_add(struct index_map **ret, const struct index_cache *c, const char *name, const uint8_t *data,
                     size_t len, struct err *e);

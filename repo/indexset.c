@@ -459,7 +459,7 @@ int index_set_open(struct index_set **ret, struct blobs *b, const struct sealer 
 #define CHECK_ROUND 64
 
 static int check_round(struct index_set *x, const struct blob_info *b, size_t n, struct index_checked *checked,
-                       index_bad_fn *fn, void *arg, struct err *e)
+                       index_bad_fn *fn, void *arg, uint64_t *corrected, struct err *e)
 {
     int r = 0;
     index_check_ahead(&x->cache, b, n, checked);
@@ -467,8 +467,9 @@ static int check_round(struct index_set *x, const struct blob_info *b, size_t n,
         struct index_checked *k = &checked[i];
         if (!k->done) {
             k->why = (struct err)ERR_INIT;
-            k->rc = index_cache_check(&x->cache, &b[i], &k->why);
+            k->rc = index_cache_check(&x->cache, &b[i], &k->corrected, &k->why);
         }
+        *corrected += k->rc == 0 && k->corrected;
         if (k->rc == 0)
             continue;
         if (k->rc == -ENOENT || (k->why.cls != ERR_DAMAGE && k->why.cls != ERR_FORMAT)) {
@@ -481,7 +482,7 @@ static int check_round(struct index_set *x, const struct blob_info *b, size_t n,
 }
 
 static int check_blobs(struct index_set *x, const struct epoch_state *st, const _Atomic bool *stop, index_bad_fn *fn,
-                       void *arg, struct err *e)
+                       void *arg, uint64_t *corrected, struct err *e)
 {
     CLEANUP_FREE struct index_checked *checked = calloc(CHECK_ROUND, sizeof *checked);
     int r = checked ? 0 : err_nomem(e);
@@ -489,22 +490,24 @@ static int check_blobs(struct index_set *x, const struct epoch_state *st, const 
         const size_t left = st->n_blobs - i;
         if (stop && atomic_load(stop))
             return err_set(e, ERR_INTERRUPTED, ECANCELED, "interrupted while index blobs were read");
-        r = check_round(x, &st->blobs[i], left < CHECK_ROUND ? left : CHECK_ROUND, checked, fn, arg, e);
+        r = check_round(x, &st->blobs[i], left < CHECK_ROUND ? left : CHECK_ROUND, checked, fn, arg, corrected, e);
     }
     return r;
 }
 
-int index_set_check(struct index_set *x, const _Atomic bool *stop, index_bad_fn *fn, void *arg, struct err *e)
+int index_set_check(struct index_set *x, const _Atomic bool *stop, index_bad_fn *fn, void *arg, uint64_t *corrected,
+                    struct err *e)
 {
     int r = -ENOENT;
     /* -ENOENT: compacted by another client after it was listed. */
     for (unsigned attempt = 0; r == -ENOENT && attempt < ATTEMPTS; attempt++) {
         struct epoch_state st;
         *e = (struct err)ERR_INIT;
+        *corrected = 0;
         r = epoch_load(&st, x->blobs, x->sealer, x->format, e);
         if (r < 0)
             return r;
-        r = check_blobs(x, &st, stop, fn, arg, e);
+        r = check_blobs(x, &st, stop, fn, arg, corrected, e);
         epoch_state_clear(&st);
     }
     return r;
@@ -956,5 +959,6 @@ int index_set_merge(struct index_set *x, const struct blob_info *blobs, size_t n
 
 int index_set_check_blob(struct index_set *x, const struct blob_info *blob, struct err *e)
 {
-    return index_cache_check(&x->cache, blob, e);
+    bool ignored;
+    return index_cache_check(&x->cache, blob, &ignored, e);
 }

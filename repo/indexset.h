@@ -99,10 +99,12 @@ int index_set_check_blob(struct index_set *x, const struct blob_info *blob, stru
 /*
  * Reads every index blob that a new client would load from the store, whatever is in the cache, and calls fn for each
  * one that is damaged (`why` says how). fn's non-zero return ends it and is returned. `stop` may be NULL. Other errors
- * than damage end it. The cache gets temporary files of the size of one blob.
+ * than damage end it. *corrected: how many could be read with the help of error correction only. The cache gets
+ * temporary files of the size of one blob.
  */
 typedef int index_bad_fn(const char *name, const char *why, void *arg);
-int index_set_check(struct index_set *x, const _Atomic bool *stop, index_bad_fn *fn, void *arg, struct err *e);
+int index_set_check(struct index_set *x, const _Atomic bool *stop, index_bad_fn *fn, void *arg, uint64_t *corrected,
+                    struct err *e);
 
 struct index_set_stats {
     uint64_t blobs, entries; /* of the view; entries of all tables, losers included */

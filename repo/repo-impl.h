@@ -47,6 +47,9 @@ struct repo {
     _Atomic uint64_t held, refused;
 
     _Atomic int64_t skew_ns; /* of the store's clock; SKEW_UNKNOWN: never compared */
+
+    repo_corrected_fn *on_corrected; /* NULL: nobody wants to know */
+    void *on_corrected_arg;
 };
 
 #define SKEW_UNKNOWN INT64_MIN
@@ -85,6 +88,9 @@ static inline const uint8_t *content_iv(const struct content_id *id)
  */
 void repo_note_damage(struct repo *r, const struct index_entry *x);
 int repo_is_damaged(struct repo *r, const struct index_entry *x, struct err *e);
+/* A content could be read only with the help of error correction: its place counts as missing, too, and whoever asked
+ * for that is told (repo_on_corrected()). Thread-safe. */
+void repo_note_corrected(struct repo *r, const struct index_entry *x);
 /* Loads what earlier runs found; saves what this one did. */
 int damage_open(struct repo *r, struct err *e);
 void damage_close(struct repo *r);
@@ -100,7 +106,8 @@ struct metadata_cache *repo_metadata_cache(struct repo *r, const struct content_
  * For what is read ahead of whoever needs it, where nothing may depend on it. content_reader_apart(): the memory of
  * this reader is not counted by repo_memory(), whoever uses it limits it. content_read_memory(): what reading a content
  * takes at most, its bytes included. content_try_entry(): as content_read_entry(), without any effect but the read:
- * nothing is noted as damaged, no list is made anew. Negative: it could not be read.
+ * nothing is noted as damaged (what error correction restored is), no list is made anew. Negative: it could not be
+ * read.
  */
 void content_reader_apart(struct content_reader *c);
 size_t content_read_memory(const struct repo *r, const struct index_entry *n);

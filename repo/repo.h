@@ -115,6 +115,15 @@ int repo_check_packs(struct repo *r, struct err *e);
  * themselves. repo_free() saves both; repo_save_damage(): now. Thread-safe. */
 void repo_note_bad_pack(struct repo *r, const char *pack);
 void repo_save_damage(struct repo *r);
+/*
+ * The same goes for contents that error correction had to restore: nothing is lost, but the next sector of them that
+ * decays may be one too many. fn is called for each of them, whenever one is read, by any thread; NULL: nothing. Not
+ * while other threads use the repository. repo_is_corrected(): it was restored at this place, now or earlier by this
+ * machine, and was not found to be beyond that since. Thread-safe.
+ */
+typedef void repo_corrected_fn(const struct index_entry *x, void *arg);
+void repo_on_corrected(struct repo *r, repo_corrected_fn *fn, void *arg);
+bool repo_is_corrected(struct repo *r, const struct index_entry *x);
 /* Whether a content exists: an index or the open session has it, it is not deleted, and its pack is there as far as
  * packs were listed. 1, 0, or an error. Thread-safe. */
 int repo_has(struct repo *r, const struct content_id *id, struct err *e);

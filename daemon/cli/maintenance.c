@@ -109,6 +109,9 @@ static void print_result(const struct options *o, const struct maintain_result *
         printf("%-18s%s in %llu content%s of %llu short pack%s stored again together\n", "Rewritten",
                text_bytes(r->rewritten.bytes), (unsigned long long)r->rewritten.n, plural(r->rewritten.n),
                (unsigned long long)r->rewritten_packs, r->rewritten_packs == 1 ? "" : "s");
+    if (r->renewed.n)
+        printf("%-18s%s in %llu content%s that error correction had to restore stored again\n", "Renewed",
+               text_bytes(r->renewed.bytes), (unsigned long long)r->renewed.n, plural(r->renewed.n));
     if (r->logs.n)
         print_sum("Logs deleted", &r->logs, "log");
     if (r->leftovers.n)
@@ -249,6 +252,7 @@ static struct maintain_result result_of(const json_t *j)
         .deleted = sum_of(j, "deletedPacks"),
         .rewritten = sum_of(j, "rewritten"),
         .rewritten_packs = (uint64_t)jint(j, "rewrittenPacks"),
+        .renewed = sum_of(j, "renewed"),
         .unreadable = sum_of(j, "unreadable"),
         .damaged = (uint64_t)jint(j, "damaged"),
         .logs = sum_of(j, "deletedLogs"),

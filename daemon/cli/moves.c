@@ -398,14 +398,31 @@ static int chosen_snapshots(const struct options *o, struct repo *r, char (**ids
 
 static json_t *verify_json(const struct verify_result *v, bool ok)
 {
-    return json_pack("{s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:o, s:s}", "type",
-                     "result", "verb", "verify", "ok", (int)ok, "indexEntries", (json_int_t)v->index_entries, "packs",
-                     (json_int_t)v->packs, "packsNotIndexed", (json_int_t)v->packs_not_indexed, "snapshots",
-                     (json_int_t)v->snapshots, "objects", (json_int_t)v->objects, "contents", (json_int_t)v->contents,
-                     "contentsRead", (json_int_t)v->contents_read, "bytesRead", (json_int_t)v->bytes_read, "damages",
-                     (json_int_t)v->damages, "snapshotsDamaged", (json_int_t)v->snapshots_damaged, "seconds",
-                     v->seconds, "bytesPerSecond", per_second(v->bytes_read, v->seconds), "stages",
-                     stages_json(v->stages, v->n_stages), "bottleneck", v->bottleneck ? v->bottleneck : "");
+    return json_pack(
+        "{s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:o, s:s}", "type",
+        "result", "verb", "verify", "ok", (int)ok, "indexEntries", (json_int_t)v->index_entries, "packs",
+        (json_int_t)v->packs, "packsNotIndexed", (json_int_t)v->packs_not_indexed, "snapshots",
+        (json_int_t)v->snapshots, "objects", (json_int_t)v->objects, "contents", (json_int_t)v->contents,
+        "contentsRead", (json_int_t)v->contents_read, "bytesRead", (json_int_t)v->bytes_read, "damages",
+        (json_int_t)v->damages, "snapshotsDamaged", (json_int_t)v->snapshots_damaged, "corrected",
+        (json_int_t)v->corrected, "correctedPacks", (json_int_t)v->corrected_packs, "correctedIndexBlobs",
+        (json_int_t)v->corrected_indexes, "seconds", v->seconds, "bytesPerSecond",
+        per_second(v->bytes_read, v->seconds), "stages", stages_json(v->stages, v->n_stages), "bottleneck",
+        v->bottleneck ? v->bottleneck : "");
+}
+
+static void print_corrected(const struct verify_result *v)
+{
+    if (v->corrected)
+        printf("Corrected   %lu content%s in %lu pack%s had decayed and could be corrected: the next backup of this "
+               "machine that meets %s, or the next full maintenance by it, stores %s again\n",
+               (unsigned long)v->corrected, plural(v->corrected), (unsigned long)v->corrected_packs,
+               plural(v->corrected_packs), v->corrected == 1 ? "it" : "them", v->corrected == 1 ? "it" : "them");
+    if (v->corrected_indexes)
+        printf("Corrected   %lu index blob%s had decayed and could be corrected: maintenance replaces %s when it "
+               "compacts the index, and `repo repair` rebuilds it from the packs if need be\n",
+               (unsigned long)v->corrected_indexes, plural(v->corrected_indexes),
+               v->corrected_indexes == 1 ? "it" : "them");
 }
 
 static void print_verify(const struct options *o, const struct verify_result *v)
@@ -415,7 +432,8 @@ static void print_verify(const struct options *o, const struct verify_result *v)
     if (v->damages)
         printf("%lu DAMAGED\n", (unsigned long)v->damages);
     else
-        puts("no damage found");
+        puts(v->corrected + v->corrected_indexes ? "nothing is lost" : "no damage found");
+    print_corrected(v);
     if (!o->verbose)
         return;
     printf("Contents    %lu of %lu read, in %lu object%s\n", (unsigned long)v->contents_read,

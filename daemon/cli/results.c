@@ -124,6 +124,12 @@ static void restore_details(struct text *t, const json_t *r)
         put_text(t, "%sresumed at %s", t->len ? ", " : "", text_bytes((uint64_t)jint(r, "resumedFrom")));
 }
 
+/* Contents and index blobs that error correction had to restore. */
+static long long corrected_of(const json_t *r)
+{
+    return (long long)(jint(r, "corrected") + jint(r, "correctedIndexBlobs"));
+}
+
 static void verify_text(struct text *t, const json_t *r)
 {
     put_text(t, "%lld snapshot%s: ", (long long)jint(r, "snapshots"), jint(r, "snapshots") == 1 ? "" : "s");
@@ -131,7 +137,9 @@ static void verify_text(struct text *t, const json_t *r)
     if (jint(r, "damages"))
         put_text(t, ", %lld DAMAGED", (long long)jint(r, "damages"));
     else
-        put_text(t, ", no damage found");
+        put_text(t, corrected_of(r) ? ", nothing is lost" : ", no damage found");
+    if (corrected_of(r))
+        put_text(t, ", %lld CORRECTED", corrected_of(r));
 }
 
 static void verify_details(struct text *t, const json_t *r)
@@ -139,6 +147,12 @@ static void verify_details(struct text *t, const json_t *r)
     put_text(t, "%lld of %lld content%s read, %lld object%s", (long long)jint(r, "contentsRead"),
              (long long)jint(r, "contents"), plural((uint64_t)jint(r, "contents")), (long long)jint(r, "objects"),
              plural((uint64_t)jint(r, "objects")));
+    if (jint(r, "corrected"))
+        put_text(t, ", %lld in %lld pack%s corrected", (long long)jint(r, "corrected"),
+                 (long long)jint(r, "correctedPacks"), plural((uint64_t)jint(r, "correctedPacks")));
+    if (jint(r, "correctedIndexBlobs"))
+        put_text(t, ", %lld index blob%s corrected", (long long)jint(r, "correctedIndexBlobs"),
+                 plural((uint64_t)jint(r, "correctedIndexBlobs")));
 }
 
 static long long count_readable(const json_t *list)
@@ -206,6 +220,9 @@ static void maintain_text(struct text *t, const json_t *r)
         put_text(t, ", %s kept for now", text_size(m, "reclaimableBytes"));
     if (jint(m, "backFromNs") > 0)
         put_text(t, " until %s or later", text_local_time(jint(m, "backFromNs")));
+    if (jint(m, "renewed") > 0)
+        put_text(t, ", %lld decayed content%s stored again", (long long)jint(m, "renewed"),
+                 plural((uint64_t)jint(m, "renewed")));
     if (jint(m, "damaged") > 0)
         put_text(t, ", %lld content%s DAMAGED", (long long)jint(m, "damaged"), plural((uint64_t)jint(m, "damaged")));
 }

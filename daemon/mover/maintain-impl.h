@@ -140,7 +140,8 @@ int run_free_first(struct run *m, struct err *e);
 
 /* ---- maintain-rewrite.c ---- */
 
-/* Stores the contents of short packs again, or counts them (dry run). Those that cannot be read are counted. */
+/* Stores the contents of short packs again, and those that error correction had to restore, or counts them (dry run).
+ * Those that cannot be read are counted. */
 int run_rewrite(struct run *m, struct err *e);
 /* Which of so many parts a pack belongs to: 0 and up, the same each time. */
 uint64_t run_part_of(const char *name, uint64_t parts);

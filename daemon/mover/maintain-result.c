@@ -37,7 +37,7 @@ json_t *maintain_result_json(const struct maintain_result *r, bool full, bool dr
         (json_int_t)r->trapped, "deletePacksFrom", time_json(r->delete_from_ns, r->delete_from_ns != INT64_MIN));
     json_t *all = json_pack(
         "{s:b, s:b, s:o, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:I, s:o, s:o, s:I, s:o, "
-        "s:f, s:o, s:I, s:o, s:o}",
+        "s:f, s:o, s:I, s:o, s:o, s:o}",
         "full", (int)full, "dryRun", (int)dry_run, "started", time_json(r->started_ns, true), "snapshots",
         (json_int_t)r->snapshots, "incompleteSnapshots", (json_int_t)r->incomplete, "used", sum_json(&r->used),
         "marked", sum_json(&r->marked), "restored", sum_json(&r->restored), "dropped", sum_json(&r->dropped),
@@ -45,8 +45,8 @@ json_t *maintain_result_json(const struct maintain_result *r, bool full, bool dr
         sum_json(&r->deleted), "deletedMarkers", (json_int_t)r->markers.n, "deletedLogs", sum_json(&r->logs), "damaged",
         (json_int_t)r->damaged, "kept", kept, "index", index_json(&r->index), "collections", (json_int_t)r->collections,
         "nextFull", time_json(r->next_full_ns, r->next_full_ns != INT64_MIN), "seconds", r->seconds, "rewritten",
-        sum_json(&r->rewritten), "rewrittenPacks", (json_int_t)r->rewritten_packs, "unreadable",
-        sum_json(&r->unreadable), "extendedLocks", sum_json(&r->locks));
+        sum_json(&r->rewritten), "rewrittenPacks", (json_int_t)r->rewritten_packs, "renewed", sum_json(&r->renewed),
+        "unreadable", sum_json(&r->unreadable), "extendedLocks", sum_json(&r->locks));
     if (all && r->leftovers.n)
         json_object_set_new(all, "leftovers", sum_json(&r->leftovers));
     if (all && r->needs) { /* of a run that had little room */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * maintain-rewrite.c - contents of packs that are nearly empty are stored again, together, in new packs
+ * maintain-rewrite.c - contents of packs that are nearly empty are stored again, together, in new packs; so are those
+ * that could be read with the help of error correction only, whatever their packs
  *
  * A pack goes as a whole, so what is needed in it holds what is not. Its needed contents get new entries, which
  * supersede the old ones; the old pack is deleted by a later run, by the rules for all packs. Contents that are marked
@@ -35,6 +36,7 @@ struct piece {
     struct content_id id;
     uint8_t format_version;
     uint32_t offset, packed, length, compression;
+    bool decayed; /* error correction had to restore it */
     const struct pack_record *pack;
 };
 
@@ -42,7 +44,7 @@ struct rewrite {
     struct run *m;
     uint64_t threshold;   /* bytes of contents: a pack with less is short */
     uint64_t packs[2];    /* short ones, without and with prefix letter */
-    uint64_t candidates;  /* contents in short packs */
+    uint64_t candidates;  /* contents in short packs, and those that error correction had to restore */
     uint64_t bytes;       /* of them */
     uint64_t part, parts; /* of the packs: one at a time is held in memory */
     struct piece *all;
@@ -99,15 +101,22 @@ static bool is_sparse(const struct pack_record *p)
     return p->live + PACK_EXTRA < p->length / 100 * SHORT_PERCENT;
 }
 
+/* What this machine could read with the help of error correction only, at this place. */
+static bool is_decayed(const struct rewrite *w, const struct index_entry *en)
+{
+    return repo_is_corrected(w->m->r, en) && is_movable(w, en) && pack_table_find(w->m->packs, en->pack);
+}
+
 static int pack_count(const struct index_entry *en, enum index_standing standing, void *arg)
 {
     struct rewrite *w = arg;
     struct pack_record *p = standing == INDEX_WINNER ? short_pack(w, en) : NULL;
-    if (!p)
+    if (!p && !(standing == INDEX_WINNER && is_decayed(w, en)))
         return run_interrupted(w->m, w->e);
-    if (!(p->damage & PACK_COUNTED))
+    if (p && !(p->damage & PACK_COUNTED))
         w->packs[p->name[0] != 'p'] += is_sparse(p) ? 2 : 1;
-    p->damage |= PACK_COUNTED;
+    if (p)
+        p->damage |= PACK_COUNTED;
     w->candidates++;
     w->bytes += en->packed;
     return run_interrupted(w->m, w->e);
@@ -125,8 +134,13 @@ static int piece_add(const struct index_entry *en, enum index_standing standing,
 {
     struct rewrite *w = arg;
     struct pack_record *p = standing == INDEX_WINNER && is_movable(w, en) ? short_pack(w, en) : NULL;
+    const bool decayed = standing == INDEX_WINNER && is_decayed(w, en);
     int rc = run_interrupted(w->m, w->e);
-    if (rc < 0 || !p || w->packs[p->name[0] != 'p'] < 2 || run_part_of(p->name, w->parts) != w->part)
+    if (p && w->packs[p->name[0] != 'p'] < 2)
+        p = NULL;
+    if (decayed)
+        p = pack_table_find(w->m->packs, en->pack);
+    if (rc < 0 || !p || run_part_of(en->pack, w->parts) != w->part)
         return rc;
     if (w->n == w->room) {
         size_t room = w->room ? 2 * w->room : 1024;
@@ -142,6 +156,7 @@ static int piece_add(const struct index_entry *en, enum index_standing standing,
                                     .packed = en->packed,
                                     .length = en->length,
                                     .compression = en->compression,
+                                    .decayed = decayed,
                                     .pack = p};
     return 0;
 }
@@ -214,8 +229,17 @@ static int piece_move(struct rewrite *w, const struct piece *p, const uint8_t *s
     }
     rc = session_put_again(w->s, w->scratch, &p->id, data, (size_t)n, run_compression(p->compression), &put, e);
     if (rc == 0 && !put.existed)
-        sum_add(&res->rewritten, p->packed);
+        sum_add(p->decayed ? &res->renewed : &res->rewritten, p->packed);
     return rc;
+}
+
+/* Counts short packs: their pieces follow each other. */
+static void pack_counted(struct rewrite *w, const struct piece *p, const struct pack_record **last)
+{
+    if (p->decayed)
+        return;
+    w->m->ret->rewritten_packs += *last != p->pack;
+    *last = p->pack;
 }
 
 /* Reads of the next block are planned once nothing but the last one is left: the items before it are not in use. */
@@ -244,10 +268,10 @@ static int pieces_move(struct rewrite *w, struct err *e)
         const struct piece *p = &w->all[i];
         block_follow(w, i);
         step = fetch_ahead_next(w->ahead, &sealed, &from);
-        w->m->ret->rewritten_packs += pack != p->pack;
-        pack = p->pack;
-        for (size_t k = 0; rc == 0 && k < step; k++)
+        for (size_t k = 0; rc == 0 && k < step; k++) {
+            pack_counted(w, &p[k], &pack);
             rc = piece_move(w, &p[k], sealed ? sealed + (p[k].offset - from) : NULL, e);
+        }
     }
     return rc;
 }
@@ -256,9 +280,9 @@ static int dry_count(struct rewrite *w)
 {
     const struct pack_record *pack = NULL;
     for (size_t i = 0; i < w->n; i++) {
-        w->m->ret->rewritten_packs += pack != w->all[i].pack;
-        pack = w->all[i].pack;
-        sum_add(&w->m->ret->rewritten, w->all[i].packed);
+        const struct piece *p = &w->all[i];
+        pack_counted(w, p, &pack);
+        sum_add(p->decayed ? &w->m->ret->renewed : &w->m->ret->rewritten, p->packed);
     }
     return 0;
 }

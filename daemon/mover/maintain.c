@@ -200,7 +200,7 @@ static int rewrite(struct run *m, struct err *e)
     blobs_use_reserve(repo_blobs(m->r), false);
     rc = run_rewrite(m, e);
     blobs_use_reserve(repo_blobs(m->r), !m->o->dry_run);
-    if (rc == 0 && !m->ret->rewritten.n)
+    if (rc == 0 && !m->ret->rewritten.n && !m->ret->renewed.n)
         return 0;
     rc = task_end(m, MAINT_REWRITE, rc, e);
     return rc == 0 ? run_task_begin(m, e) : rc;

@@ -57,6 +57,7 @@ struct maintain_result {
     struct maintain_sum deleted;    /* packs deleted by this run */
     struct maintain_sum rewritten;  /* contents of short packs stored again in others, in a dry run: that would be */
     uint64_t rewritten_packs;       /* the packs that contained them */
+    struct maintain_sum renewed;    /* contents that error correction had to restore, likewise stored again */
     struct maintain_sum unreadable; /* contents of short packs that are damaged: left where they are */
     struct maintain_sum held;       /* packs that nothing needs, kept for now: */
     struct maintain_sum fresh;      /* - too young */

@@ -270,6 +270,8 @@ struct verify_opts {
 struct verify_result {
     uint64_t packs_not_indexed; /* being written, or left by a crashed run */
     uint64_t index_entries, packs, snapshots, objects, contents, contents_read, bytes_read, damages, snapshots_damaged;
+    /* Could be read with the help of error correction only: contents, and the packs that have them; index blobs. */
+    uint64_t corrected, corrected_packs, corrected_indexes;
     uint64_t index_bytes; /* stored bytes of the contents in the index */
     bool index_whole;     /* all of its entries were seen: these numbers are of the repository */
     double seconds;

@@ -9,6 +9,7 @@
 #include "daemon/mover/buffers.h"
 #include "daemon/mover/fetch.h"
 #include "daemon/mover/mapped.h"
+#include "daemon/mover/verify-corrected.h"
 #include "repo/copy.h"
 #include "repo/item.h"
 #include "repo/pack.h"
@@ -349,7 +350,8 @@ static int check_index(struct verify *v, struct err *e)
     if (v->o->quick)
         return list_packs(v, e);
     /* From the store: the cached copies say nothing about what a new node would find. */
-    int rc = index_set_check(repo_index(v->repo), v->o->cancel ? &v->o->cancel->requested : NULL, bad_index, v, e);
+    int rc = index_set_check(repo_index(v->repo), v->o->cancel ? &v->o->cancel->requested : NULL, bad_index, v,
+                             &v->result->corrected_indexes, e);
     if (rc >= 0)
         rc = list_packs(v, e);
     /* Packs that were finished after the listing belong to indexes that are not in this view: no need to list again. */
@@ -974,7 +976,10 @@ int verify_run(struct repo *r, char (*ids)[33], size_t n, const struct verify_op
     v->reads = &reads;
     blobs_limit(repo_blobs(r), &reads, NULL);
     const _Atomic bool *before = blobs_stop(repo_blobs(r), o->cancel ? &o->cancel->requested : NULL);
-    int rc = verify_open(v, memory, e);
+    struct corrected *corrected = NULL;
+    int rc = corrected_begin(&corrected, r, e);
+    if (rc >= 0)
+        rc = verify_open(v, memory, e);
     if (rc >= 0)
         rc = verify_all(v, &c, e);
     if (rc >= 0)
@@ -984,6 +989,7 @@ int verify_run(struct repo *r, char (*ids)[33], size_t n, const struct verify_op
         fill_stages(v);
     repo_save_damage(r);
     verify_clear(v);
+    corrected_end(corrected, ret);
     repo_memory(r, 0);
     blobs_limit(repo_blobs(r), NULL, NULL);
     blobs_stop(repo_blobs(r), before);

@@ -151,6 +151,9 @@ has "a verification: what was read" '^  2 snapshots: 2.0 MiB in 2.0 s \(1.0 MiB/
 has "--verbose: its counts" '^    9 of 9 contents read, 4 objects$' <(await -v)
 has "and the time of each stage" '^    time: read 1.00 s; bottleneck: read$' <(await -v)
 hasnt "not without it" 'time: ' <(await)
+script 0 "$(jq -n -c "$verified" | jq -c '.result += {corrected: 3, correctedPacks: 2, correctedIndexBlobs: 1}')"
+has "what error correction restored" 'MiB/s\), nothing is lost, 4 CORRECTED$' <(await)
+has "--verbose: where" '9 contents read, 4 objects, 3 in 2 packs corrected, 1 index blob corrected$' <(await -v)
 script 0.3 "$(event Moving 500 200)" "$(event Moving 510 300 "$retrying")" "$(event Moving 520 300)" \
     "$(event Moving 10 300 "$again")" "$(event Moving 10 300 "$again | $failed")" \
     "$(event PartiallyFailed 1 1 "$ended")"

@@ -94,6 +94,7 @@ static void put_numbers(const struct job *j, const struct maintain_result *r, js
         json_object_set_new(m, "packBytes", json_integer((json_int_t)r->packs.bytes));
         json_object_set_new(m, "reclaimableBytes", json_integer((json_int_t)maintain_reclaimable(r)));
         json_object_set_new(m, "trappedBytes", json_integer((json_int_t)r->trapped));
+        json_object_set_new(m, "renewed", json_integer(j->dry_run ? 0 : (json_int_t)r->renewed.n));
         json_object_set_new(m, "damaged", json_integer((json_int_t)(r->damaged + r->unreadable.n)));
         if (from_ns != INT64_MIN)
             json_object_set_new(m, "backFromNs", json_integer((json_int_t)from_ns));

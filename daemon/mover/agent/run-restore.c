@@ -146,6 +146,9 @@ int run_verify(struct run_context *x, struct repo *r, struct err *e)
         {"bytesRead", v.bytes_read},
         {"damages", v.damages},
         {"snapshotsDamaged", v.snapshots_damaged},
+        {"corrected", v.corrected},
+        {"correctedPacks", v.corrected_packs},
+        {"correctedIndexBlobs", v.corrected_indexes},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         json_object_set_new(x->result, numbers[i].name, json_integer((json_int_t)numbers[i].n));
