@@ -249,6 +249,27 @@ static void put_affected(const struct answer_facts *f, const char *name, const s
                 op.parent, op.volume->name, hours_words(f->now_ns - op.gone_ns, (char[24]){0}), op.gone_why);
 }
 
+/* Nothing is lost, and what happens next is no secret. */
+static void corrected_problem(const struct answer_facts *f, const char *name, const struct verify_memory *m,
+                              json_t *problems)
+{
+    char contents[64] = "", blobs[64] = "";
+    if (m->corrected)
+        snprintf(contents, sizeof contents, "%" PRId64 " content%s", m->corrected, m->corrected == 1 ? "" : "s");
+    if (m->corrected_indexes)
+        snprintf(blobs, sizeof blobs, "%s%" PRId64 " index blob%s", m->corrected ? " and " : "", m->corrected_indexes,
+                 m->corrected_indexes == 1 ? "" : "s");
+    if (!*contents && !*blobs)
+        return;
+    add_problem(
+        problems, "warning",
+        "look at the disks of the storage; the next backup that meets them and the next full maintenance by "
+        "this node store contents again, compaction of the index its blobs: see snapferry-recovery(7)",
+        "repository \"%s\": a verification found %s%s that had decayed, %s ago; all could be corrected, nothing "
+        "is lost",
+        name, contents, blobs, hours_words(f->now_ns - m->corrected_ns, (char[24]){0}));
+}
+
 static void verification_problems(const struct answer_facts *f, const char *name, const struct verify_memory *m,
                                   const struct verification_times *t, bool up, json_t *problems)
 {
@@ -302,7 +323,14 @@ static void put_verification(const struct answer_facts *f, const struct cfg_repo
         put_ns(x, "damaged_ns", m->damaged_ns);
         put_text(x, "damaged_by", m->damaged_by);
     }
+    if (m->corrected + m->corrected_indexes) {
+        jset_int(x, "corrected", m->corrected);
+        jset_int(x, "corrected_indexes", m->corrected_indexes);
+        put_ns(x, "corrected_ns", m->corrected_ns);
+        put_text(x, "corrected_by", m->corrected_by);
+    }
     put_affected(f, r->name, m, x, problems);
+    corrected_problem(f, r->name, m, problems);
     verification_problems(f, r->name, m, &t, s && s->up, problems);
 }
 

@@ -186,6 +186,15 @@ static void note_space(struct maintain_memory *m, const struct mover_maintenance
     m->back_from_ns = r->back_from_ns;
 }
 
+/* What maintenance stored again has not decayed any more. Contents: index blobs are found whole by a verification. */
+static void note_renewed(struct verify_memory *v, const struct mover_maintenance *r)
+{
+    const int64_t n = reported(r->renewed);
+    v->corrected = v->corrected > n ? v->corrected - n : 0;
+    if (n && !v->corrected && !v->corrected_indexes)
+        v->corrected_ns = 0;
+}
+
 void maintain_ended(struct decide *d, const struct operation *op)
 {
     const struct mover_maintenance *r = &op->result.maintenance;
@@ -206,6 +215,8 @@ void maintain_ended(struct decide *d, const struct operation *op)
         note_run(op->maintain.full ? &m->full : &m->quick, op, decide_now(d));
         if (op->maintain.full && r->there && op->outcome == OUTCOME_COMPLETED)
             note_space(m, r);
+        if (r->there)
+            note_renewed(&row.verification, r);
         count_maintained(d, op);
     }
     if (repository_row_write(d, &row, &e) < 0)

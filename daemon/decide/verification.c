@@ -46,6 +46,12 @@ static void damage_forget(struct verify_memory *m)
     str_set(&m->damaged_by, "");
 }
 
+static void corrected_forget(struct verify_memory *m)
+{
+    m->corrected_ns = m->corrected = m->corrected_indexes = 0;
+    str_set(&m->corrected_by, "");
+}
+
 /* All has been read since `began_ns`, and is whole. */
 static void note_whole(struct decide *d, struct verify_memory *m, const char *repository, int64_t began_ns)
 {
@@ -67,6 +73,8 @@ static void note_share(struct decide *d, struct verify_memory *m, const struct o
         return;
     if (m->damaged_ns < m->round_ns)
         note_whole(d, m, op->policy->repository, m->round_ns);
+    if (m->corrected_ns < m->round_ns)
+        corrected_forget(m);
     if (m->all_began_ns < m->round_ns) {
         m->all_began_ns = m->round_ns;
         m->all_ns = now;
@@ -89,19 +97,33 @@ static void note_damage(struct verify_memory *m, const struct operation *op, int
     str_set(&m->damaged_by, op->id);
 }
 
+/* A run that reads a share finds a share of them: what is known is at least that. */
+static void note_corrected(struct verify_memory *m, const struct operation *op, int64_t now)
+{
+    const int64_t n = result_bytes(op->result.corrected), blobs = result_bytes(op->result.corrected_indexes);
+    if (!n && !blobs)
+        return;
+    m->corrected_ns = now;
+    m->corrected = n > m->corrected ? n : m->corrected;
+    m->corrected_indexes = blobs > m->corrected_indexes ? blobs : m->corrected_indexes;
+    str_set(&m->corrected_by, op->id);
+}
+
 /* One on request that was not complete says nothing of the repository: it has its own record. */
 static bool note_run(struct decide *d, struct verify_memory *m, const struct operation *op)
 {
     const int64_t now = decide_now(d);
     const bool found = op->error.code == ERR_DAMAGE, done = op->outcome == OUTCOME_COMPLETED || found;
     const bool damaged = found || op->result.damages > 0;
-    if (!done && !damaged && op->read_from_ppm < 0)
+    const bool corrected = op->result.corrected > 0 || op->result.corrected_indexes > 0;
+    if (!done && !damaged && !corrected && op->read_from_ppm < 0)
         return false;
     m->there = true;
     if (op->read_from_ppm >= 0)
         note_schedule(m, op, found, now);
     if (damaged)
         note_damage(m, op, now);
+    note_corrected(m, op, now);
     if (!done)
         return true;
     m->done_ns = now;
@@ -112,6 +134,10 @@ static bool note_run(struct decide *d, struct verify_memory *m, const struct ope
         m->all_ns = now;
         if (!damaged)
             note_whole(d, m, op->policy->repository, op->created_ns);
+        if (!corrected)
+            corrected_forget(m);
+        m->corrected = result_bytes(op->result.corrected);
+        m->corrected_indexes = result_bytes(op->result.corrected_indexes);
     }
     return true;
 }

@@ -96,6 +96,7 @@ static void of_verification(struct samples *s, const struct cfg_repository *r)
     verification_times(r, m, now_ns(), &t);
     sample(s, "verify_overdue", t.late_ns != 0, "repository", r->name, NULL);
     sample(s, "verify_damages", m ? (double)m->damages : 0, "repository", r->name, NULL);
+    sample(s, "verify_corrected", m ? (double)(m->corrected + m->corrected_indexes) : 0, "repository", r->name, NULL);
     sample(s, "damaged_snapshots", damaged_known(s->engine->records, m, NULL), "repository", r->name, NULL);
     if (m && m->all_ns)
         sample(s, "verify_all_read_timestamp_seconds", (double)(m->all_began_ns / NS_PER_S), "repository", r->name,

@@ -270,6 +270,9 @@ const struct metric_family metric_families[] = {
     GAUGE("verify_damages", "repository",
         "Damaged or missing pieces that the last verification with damage found; 0 once all has been read since and is "
         "whole.")
+    GAUGE("verify_corrected", "repository",
+        "Contents and index blobs that verifications could read with the help of error correction only, without those "
+        "that maintenance has stored again; 0 once all has been read since without it.")
     GAUGE("damaged_snapshots", "repository",
         "Snapshots of finished backups that a check before pruning found damaged in the repository, or not to be what "
         "was backed up; 0 once they are found whole, or their backups are deleted.")

@@ -61,6 +61,7 @@ struct mover_maintenance {
     int64_t freed, packs;     /* bytes in packs that were deleted; in all of them before */
     int64_t reclaimable;      /* nothing needs them, they are kept for now */
     int64_t trapped, damaged; /* bytes in packs with needed contents; contents that cannot be read */
+    int64_t renewed;          /* contents that error correction had to restore, and that were stored again */
     int64_t back_from_ns;     /* when the first of them can be freed; 0: there are none */
     int64_t silent_ns;        /* since when the owner, another one, has not run it; 0: it does */
     json_t *summary;          /* all numbers, as `snapferry maintenance --json` prints them */
@@ -88,10 +89,12 @@ struct mover_result {
     char *id;                             /* of a plugin: its own name for the operation */
     int64_t total, incremental, uploaded; /* bytes */
     struct mover_incremental incremental_run;
-    json_t *stored;                         /* of a plugin: opaque, NULL: none */
-    struct list_of_structs stages;          /* of struct mover_stage */
-    json_t *answers;                        /* of an admin operation: one document for each step, see check_of() */
-    int64_t damages;                        /* of a verification: damaged or missing pieces */
+    json_t *stored;                /* of a plugin: opaque, NULL: none */
+    struct list_of_structs stages; /* of struct mover_stage */
+    json_t *answers;               /* of an admin operation: one document for each step, see check_of() */
+    int64_t damages;               /* of a verification: damaged or missing pieces */
+    /* Of a verification: what error correction had to restore, so that nothing is lost. */
+    int64_t corrected, corrected_packs, corrected_indexes;
     json_t *damage_list;                    /* the first 1,000 of them, see mover_result_damaged(); NULL: none */
     int64_t done, damaged, missing, failed; /* of a plugin's retention or verification: operations */
     char *plugin;

@@ -787,6 +787,10 @@ struct verify_memory {
     /* The last damage. It is forgotten when all has been read since, and is whole. */
     int64_t damaged_ns, damages;
     char *damaged_by; /* operation */
+    /* What error correction had to restore when it was read, and was not stored again by maintenance since: contents
+     * and index blobs; when; the operation. It is forgotten when all has been read since, and is as it was written. */
+    int64_t corrected_ns, corrected, corrected_indexes;
+    char *corrected_by;
     /* Finished backups whose snapshots were found damaged, or not to be what was backed up: ids of operations, of which
      * those count that still are gone (damaged.c). When the last one was found. */
     struct strs affected;

@@ -5,6 +5,8 @@
 
 #include "daemon/answers/answers.h"
 #include "daemon/answers/overview.h"
+#include "daemon/decide/maintain.h"
+#include "daemon/decide/verification.h"
 #include "daemon/metrics/collect.h"
 #include "daemon/metrics/samples.h"
 #include "rows.h"
@@ -833,6 +835,51 @@ static void a_large_node(void **state)
     close_it(&x);
 }
 
+/* ---- what error correction had to restore ---- */
+
+/* An operation of all of the repository that has completed with this result. */
+static void ended_with(struct fixture *x, const char *kind, void (*ended)(struct decide *, const struct operation *),
+                       const char *result)
+{
+    CLEANUP(operation_clear) struct operation op;
+    CLEANUP_JSON json_t *doc = json_loads(result, 0, NULL);
+    assert_non_null(doc);
+    operation_from(&op, operation(kind, ""));
+    op.created_ns = now_ns();
+    op.outcome = OUTCOME_COMPLETED;
+    op.read_percent = 100;
+    op.read_from_ppm = -1;
+    op.maintain.full = true;
+    assert_int_equal(mover_result_load(&op.result, doc), 0);
+    ended(&x->g.d, &op);
+}
+
+static void what_was_corrected_is_told_until_it_is_stored_again(void **state)
+{
+    (void)state;
+    static const char warning[] = "repository \"main\": a verification found 3 content", sound[] = "{\"corrected\":0}";
+    struct fixture x;
+    open_with(&x, "");
+    assert_sample(&x, "verify_corrected", "repository=main", 0);
+    ended_with(&x, "verify", verification_ended,
+               "{\"damages\":0,\"corrected\":3,\"correctedPacks\":2,\"correctedIndexBlobs\":1}");
+    assert_sample(&x, "verify_corrected", "repository=main", 4);
+    assert_sample(&x, "verify_damages", "repository=main", 0);
+    CLEANUP_JSON json_t *found = status_of(&x);
+    assert_true(has_problem(found, warning));
+    assert_int_equal(jint(jobj(json_array_get(jarr(found, "repositories"), 0), "verification"), "corrected"), 3);
+    /* Maintenance stores contents again, but no index blobs. */
+    ended_with(&x, "maintain", maintain_ended, "{\"maintenance\":{\"full\":true,\"renewed\":2}}");
+    assert_sample(&x, "verify_corrected", "repository=main", 2);
+    ended_with(&x, "maintain", maintain_ended, "{\"maintenance\":{\"full\":true,\"renewed\":5}}");
+    assert_sample(&x, "verify_corrected", "repository=main", 1);
+    ended_with(&x, "verify", verification_ended, sound);
+    assert_sample(&x, "verify_corrected", "repository=main", 0);
+    CLEANUP_JSON json_t *none = status_of(&x);
+    assert_false(has_problem(none, "repository \"main\": a verification found"));
+    close_it(&x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -847,6 +894,7 @@ int main(void)
         cmocka_unit_test(too_old),
         cmocka_unit_test(a_movers_result_is_counted),
         cmocka_unit_test(repositories_and_jobs_are_answered_from_counters),
+        cmocka_unit_test(what_was_corrected_is_told_until_it_is_stored_again),
         cmocka_unit_test(nonsense_of_a_mover_counts_nothing),
         cmocka_unit_test(ends_are_counted_with_their_reason),
         cmocka_unit_test(restores_to_anywhere_are_counted),
