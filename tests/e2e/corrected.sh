@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# What error correction had to restore is no damage, is told, and is stored again, by the next backup that meets it or by
-# the next full maintenance: what its old place becomes does not matter any more (issue 15, CF-15). With
+# What error correction had to restore is no damage, is told, and is stored again, by the next backup that meets it or
+# by the next full maintenance: what its old place becomes does not matter any more (issue 15, CF-15). With
 # KOPIA=/path/to/kopia stock Kopia verifies that, too.
 . "$(dirname "$0")/../lib.sh"
 R=$WORK/repo
@@ -19,7 +19,8 @@ places() {
 decay() {
     local pack offset length
     while read -r pack offset length; do
-        head -c "$1" /dev/urandom | dd of="$(file_of "$pack")" bs=1 seek=$((offset + length / 2)) conv=notrunc status=none
+        head -c "$1" /dev/urandom |
+            dd of="$(file_of "$pack")" bs=1 seek=$((offset + length / 2)) conv=notrunc status=none
     done <"$WORK/places"
 }
 again() { rm -rf "$R" "$CACHE" && cp -a "$WORK/whole" "$R"; }
