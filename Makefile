@@ -418,6 +418,12 @@ bench-s3: all $(BUILD)/perf/s3_sink
 	@perf/deps.sh
 	@BUILD=$(BUILD) perf/s3.sh
 
+# Many writers into one bucket: throughput in all, and what the index grows by.
+.PHONY: bench-s3-writers
+bench-s3-writers: all $(BUILD)/perf/s3_sink
+	@perf/deps.sh
+	@BUILD=$(BUILD) perf/s3-writers.sh
+
 # Quick and full maintenance, beside stock Kopia's.
 .PHONY: bench-maintenance
 bench-maintenance: all $(BUILD)/perf/make_contents $(BUILD)/tests/tools/age_repository
@@ -560,6 +566,7 @@ Measure
   make bench-vm           likewise of LVM thin and ZFS volumes in a virtual machine: KINDS="lvm-thin zfs" SIZE=1024
                           (GiB) DATA=512 (MiB)
   make bench-s3           to and from object storage, beside Kopia and rclone: KOPIA=/path DELAYS="0 50" RUNS=3
+  make bench-s3-writers   many writers into one bucket, throughput and index: WRITERS="1 2 4 8" SIZE=256 SHARE=25 RUNS=3
   make bench-maintenance  time and memory of maintenance, beside Kopia's: KOPIA=/path CONTENTS="100000 1000000"
   make bench-scale        CPU time, commits, memory and `status` of the daemon by number of volumes: VOLUMES="10 100"
   make simulate-nodes     the index of a repository that many nodes write to: NODES=1000 CONTENTS=10000 DAYS=10
