@@ -207,7 +207,8 @@ class Control(http.server.BaseHTTPRequestHandler):
         what, *rest = self.path.strip("/").split("/")
         status, text = 200, "ok"
         pairs = dict(zip(rest[::2], rest[1::2]))
-        if what == "set" and 2 * len(pairs) == len(rest) and all(n in setting and v.isdigit() for n, v in pairs.items()):
+        known = 2 * len(pairs) == len(rest) and all(n in setting and v.isdigit() for n, v in pairs.items())
+        if what == "set" and known:
             setting.update((n, int(v)) for n, v in pairs.items())
         elif what in ("reset", "freeze"):
             with lock:
