@@ -25,7 +25,7 @@
 #define TRIES 8
 #define PAUSE_MS 200
 #define UPLOADS 5
-#define TOLD_MAX 1000 /* questions of one list about what other processes have told */
+#define TOLD_MAX 1000                           /* questions of one list about what other processes have told */
 #define KEYS_BYTES (2 * sizeof(struct s3_keys)) /* s3-call.h */
 
 static struct s3_store *store_of(struct blobs *b)
