@@ -176,12 +176,12 @@ hasnt "of one that does not exist" Continue
 daemon n restore nightly/vg0/db1 "$WORK/other"
 hasnt "the daemon refuses what exists" Continue
 daemon n maintenance --full --safety=none
-has "maintenance --safety=none" '^The repository will be maintained without safety delays: no client may use it meanwhile\.$'
+has "maintenance --safety=none" '^The repository will be maintained without safety delays: no client may use'
 same "maintenance: no" $RC 1
 daemon n maintenance --full --safety=none --yes
 same "maintenance: --yes" "$RC $(grep -c 'the daemon has no verb "maintenance"' "$WORK/screen")" "2 1"
 daemon n copy vault --delete-most
-has "copy --delete-most" '^What its repository does not have any more will be deleted from vault, also if that is more than half'
+has "copy --delete-most" '^What its repository does not have any more will be deleted from vault, also'
 same "copy: no" $RC 1
 daemon y copy vault --delete-most
 same "copy: yes" "$RC $(grep -c 'the daemon has no verb "copy"' "$WORK/screen")" "2 1"

@@ -848,7 +848,7 @@ static int one_under_a_filter(bool spawner)
         return 2;
     if ((spawner_pid_test() > 0) != spawner)
         return 3;
-    if (!spawner && !strstr(logged, "the daemon forks itself"))
+    if (!spawner && !strstr(logged, "the daemon starts them itself"))
         return 4;
     return teardown(&state) < 0 ? 5 : 0;
 }
