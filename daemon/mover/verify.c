@@ -10,6 +10,7 @@
 #include "daemon/mover/fetch.h"
 #include "daemon/mover/mapped.h"
 #include "daemon/mover/verify-corrected.h"
+#include "daemon/mover/verify-packs.h"
 #include "repo/copy.h"
 #include "repo/item.h"
 #include "repo/pack.h"
@@ -41,6 +42,7 @@ struct verify {
     struct verify_result *result;
     struct mover_progress *progress;
     struct pack_table *packs;
+    struct pack_asked asked;
     struct id_set *contents, *objects; /* seen */
     struct content_id last;            /* of `contents`, the last one: an image without data has millions in a row */
     bool last_compressed;
@@ -109,7 +111,7 @@ static const char *pack_damage(struct verify *v, const struct index_entry *en, b
 {
     struct pack_record *p = pack_table_find(v->packs, en->pack);
     uint64_t end = (uint64_t)en->offset + en->packed;
-    if (p && end <= p->length)
+    if (p ? end <= p->length : pack_is_there(v->repo, en->pack, end, &v->asked))
         return NULL;
     const char *kind = p ? "short-pack" : "missing-pack";
     repo_note_bad_pack(v->repo, en->pack);
@@ -352,8 +354,7 @@ static int check_index(struct verify *v, struct err *e)
     /* From the store: the cached copies say nothing about what a new node would find. */
     int rc = index_set_check(repo_index(v->repo), v->o->cancel ? &v->o->cancel->requested : NULL, bad_index, v,
                              &v->result->corrected_indexes, e);
-    if (rc >= 0)
-        rc = list_packs(v, e);
+    rc = rc >= 0 ? list_packs(v, e) : rc;
     /* Packs that were finished after the listing belong to indexes that are not in this view: no need to list again. */
     if (rc >= 0)
         rc = index_set_each(repo_index(v->repo), -1, check_index_entry, v, e);

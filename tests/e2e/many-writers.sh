@@ -133,6 +133,9 @@ for round in $(seq $ROUNDS); do
     wait $maintainer
     same "round $round: all backups are complete" \
         "$(awk -v r="$round" '$1 == r { print $6 }' "$WORK/written" | sort | uniq -c | tr -s ' ')" " 6 Completed"
+    while read -r _ id node _ _ state _; do # why not, for who reads the output
+        [ "$state" = Completed ] || { of "$node"; ask describe "$id" 2>&1 | sed 's/^/# /'; }
+    done < <(awk -v r="$round" '$1 == r' "$WORK/written")
     check "round $round: of all nodes at the same time" together "$round"
     [ "$round" != 1 ] || first=$(stored)
     age 25
