@@ -107,12 +107,13 @@ static int check_archives(const struct entry *all, size_t n, const char *where, 
     return 0;
 }
 
+/* As stock Kopia has it: without a prefix it is for all blobs, without a class they get what the bucket has. */
 static int take_entry(struct entry *to, const json_t *item, const char *where, struct err *e)
 {
-    const char *prefix = NULL, *class = NULL;
+    const char *prefix = "", *class = "";
     if (!json_is_object(item) || !json_member_text(item, "prefix", &prefix) ||
-        !json_member_text(item, "storageClass", &class) || !prefix || !class)
-        return malformed(where, "an entry of blobOptions needs the strings prefix and storageClass", e);
+        !json_member_text(item, "storageClass", &class))
+        return malformed(where, "prefix and storageClass in an entry of blobOptions must be strings", e);
     if (strlen(prefix) > BLOB_NAME_MAX)
         return malformed(where, "a prefix is longer than the name of any blob", e);
     if (!is_class(class))

@@ -44,8 +44,8 @@ static void blobs_have_the_class_of_the_first_prefix(void **state)
 {
     (void)state;
     config("{\"blobOptions\": [{\"prefix\": \"p1\", \"storageClass\": \"STANDARD_IA\"},"
-           " {\"prefix\": \"p\", \"storageClass\": \"GLACIER_IR\"}, {\"prefix\": \"kopia.\", \"storageClass\": \"\"},"
-           " {\"prefix\": \"\", \"storageClass\": \"ONEZONE_IA\", \"later\": 1}], \"another\": true}");
+           " {\"prefix\": \"p\", \"storageClass\": \"GLACIER_IR\"}, {\"prefix\": \"kopia.\"},"
+           " {\"storageClass\": \"ONEZONE_IA\", \"later\": 1}], \"another\": true}");
     struct blobs *s = opened();
     struct blob_writer *w;
     static const char *const names[][2] = {{"p12", "STANDARD_IA"}, {"p2", "GLACIER_IR"},    {"kopia.blobcfg", "none"},
@@ -135,6 +135,7 @@ static void malformed_documents(void **state)
         "{}",
         " {\"blobOptions\": null}",
         "{\"blobOptions\": []}",
+        "{\"blobOptions\": [{}, {\"prefix\": \"p\", \"storageClass\": null}, {\"storageClass\": \"STANDARD\"}]}",
         "{\"BlobOptions\": [{\"Prefix\": \"\", \"StorageClass\": \"a-B_9.\"}]}",
     };
     static const char *const bad[][2] = {
@@ -143,12 +144,8 @@ static void malformed_documents(void **state)
         {"{} {}", "line 1"},
         {"{\"a\": 1, \"a\": 2}", "duplicate"},
         {"{\"blobOptions\": {}}", "is a list"},
-        {"{\"blobOptions\": [1]}", "needs the strings"},
-        {"{\"blobOptions\": [{}]}", "needs the strings"},
-        {"{\"blobOptions\": [{\"prefix\": \"p\"}]}", "needs the strings"},
-        {"{\"blobOptions\": [{\"storageClass\": \"X\"}]}", "needs the strings"},
-        {"{\"blobOptions\": [{\"prefix\": 1, \"storageClass\": \"X\"}]}", "needs the strings"},
-        {"{\"blobOptions\": [{\"prefix\": \"p\", \"storageClass\": null}]}", "needs the strings"},
+        {"{\"blobOptions\": [1]}", "must be strings"},
+        {"{\"blobOptions\": [{\"prefix\": 1, \"storageClass\": \"X\"}]}", "must be strings"},
         {"{\"blobOptions\": [{\"prefix\": \"p\", \"storageClass\": \"A\\r\\nx-evil: 1\"}]}", "other characters"},
         {"{\"blobOptions\": [{\"prefix\": \"p\", \"storageClass\": \"A B\"}]}", "other characters"},
         {"{\"blobOptions\": [{\"prefix\": \"p\", \"storageClass\": \"A\\u0000\"}]}", "line 1"},
