@@ -134,6 +134,7 @@ struct options {
     uint64_t size;
     /* expire, native prune, maintenance */
     bool explain, dry_run, gone;
+    bool volumes; /* repo usage */
     /* maintenance */
     bool unsafe, take_ownership;
     bool packs_missing; /* repo repair */
@@ -198,6 +199,7 @@ int cli_maintenance(const struct options *o, struct err *e);
 int cli_repo_export_key(const struct options *o, struct err *e);
 int cli_repo_open_key(const struct options *o, struct err *e);
 int cli_repo_usage(const struct options *o, struct err *e);
+int cli_usage_volumes(const struct options *o, struct repo *r, struct err *e); /* --volumes, of an open one */
 int cli_repo_sync(const struct options *o, struct err *e);
 int cli_repo_repair(const struct options *o, struct err *e);
 /* Neither daemon nor repository. */

@@ -52,7 +52,7 @@ static const char *const examples[VERB_COUNT] = {
     [VERB_REPO_CREATE] = R "repo create\n"
                            "  snapferry -r /srv/backup --password-file /root/pw repo create --ecc-percent 2\n",
     [VERB_REPO_STATUS] = R "repo status\n",
-    [VERB_REPO_USAGE] = R "repo usage\n",
+    [VERB_REPO_USAGE] = R "repo usage\n" R "repo usage --volumes\n",
     [VERB_REPO_SYNC] = R "repo sync-to /mnt/usb/backup\n" R "repo sync-to offsite --write-limit 20MiB --verify\n",
     [VERB_REPO_REPAIR] = R "repo repair --dry-run\n" R "repo repair\n",
     [VERB_REPO_CHANGE_PASSWORD] = R "repo change-password --new-password-file /root/new.password\n",

@@ -373,9 +373,19 @@ int cli_repo_usage(const struct options *o, struct err *e)
     with.index_memory = o->index_memory ? o->index_memory : INDEX_MEMORY;
     with.dry_run = with.full = true;
     int rc = cli_open_repo(&with, &r, e);
+    if (rc == 0 && o->volumes)
+        return cli_usage_volumes(o, r, e);
+    struct mover_progress progress = {0};
+    struct progress_view *view = NULL;
     if (rc == 0)
-        rc = maintain_run(
-            r, &(struct maintain_opts){.owner = "", .full = true, .dry_run = true, .cancel = cli_cancel()}, &res, e);
+        rc = progress_start(&view, o, "repo usage", &progress, e);
+    if (rc == 0)
+        rc =
+            maintain_run(r,
+                         &(struct maintain_opts){
+                             .owner = "", .full = true, .dry_run = true, .progress = &progress, .cancel = cli_cancel()},
+                         &res, e);
+    progress_stop(view);
     if (rc < 0)
         return rc;
     if (o->json) {

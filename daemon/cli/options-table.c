@@ -234,7 +234,7 @@ _Static_assert(VERB_COUNT <= 64, "a set of verbs is a 64-bit mask");
 /* They print tables. */
 #define TABLES                                                                                                         \
     (V(STATUS) | V(OPERATIONS) | V(BACKUPS) | V(VOLUMES) | V(JOBS) | V(NATIVE_LIST) | V(NATIVE_PRUNE) | V(DESCRIBE) |  \
-     V(EXPLAIN) | V(SNAPSHOT_LIST) | V(ASK_EXPIRE) | V(CHECK_CONFIG))
+     V(EXPLAIN) | V(SNAPSHOT_LIST) | V(REPO_USAGE) | V(ASK_EXPIRE) | V(CHECK_CONFIG))
 /* They remove or overwrite data. */
 #define DESTROYS                                                                                                       \
     (V(DELETE) | V(NATIVE_PRUNE) | V(NATIVE_RELEASE) | V(ASK_EXPIRE) | V(REPO_DETACH) | V(FORGET) | V(ASK_RESTORE) |   \
@@ -252,7 +252,8 @@ const struct option_info option_table[] = {
     {OPT_INDEX_MEMORY, "index-memory", "SIZE", OPENS,
      "limit of mapped index pages in memory (default 64MiB, maintenance 96MiB)"},
     {OPT_JSON, "json", NULL, ALL_VERBS, "print JSON objects, the result last on a line of its own"},
-    {OPT_PROGRESS, "progress", "[=WHEN]", MOVES | V(REPO_SYNC) | V(REPO_REPAIR) | STARTS | V(WAIT) | V(BENCH),
+    {OPT_PROGRESS, "progress", "[=WHEN]",
+     MOVES | V(REPO_SYNC) | V(REPO_REPAIR) | V(REPO_USAGE) | STARTS | V(WAIT) | V(BENCH),
      "auto (default: live on a terminal, else lines), yes or no"},
     {OPT_QUIET, "quiet", NULL, ALL_VERBS, "print only results and errors"},
     {OPT_VERBOSE, "verbose", NULL, MOVES | V(ASK_BACKUP) | V(ASK_RESTORE) | V(ASK_VERIFY) | V(WAIT) | V(DESCRIBE),
@@ -334,6 +335,8 @@ const struct option_info option_table[] = {
      "full (default), or none: no delays, while nobody else writes"},
     {OPT_PACKS, "packs", "WHICH", V(REPO_REPAIR),
      "all (default), or missing: only packs of which no index has anything"},
+    {OPT_VOLUMES, "volumes", NULL, V(REPO_USAGE),
+     "for each volume: what it takes for itself, and what it shares with others"},
     {OPT_TAKE_OWNERSHIP, "take-ownership", NULL, V(MAINTENANCE), "only make this node the owner of maintenance"},
     {OPT_OWNER, "owner", "USER@HOST", V(MAINTENANCE), "identity of this node (default snapferry-maintenance@NODE)"},
     {OPT_MOVE_DATA, "move-data", "YES|NO", V(ASK_BACKUP), "no: take native snapshots only (default: as configured)"},

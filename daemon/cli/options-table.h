@@ -115,6 +115,7 @@ enum option_id {
     OPT_SIZE,
     OPT_SAFETY,
     OPT_PACKS,
+    OPT_VOLUMES,
     OPT_TAKE_OWNERSHIP,
 };
 

@@ -219,6 +219,9 @@ static int set_daemon_option(struct options *o, enum option_id id, const char *n
     case OPT_PACKS:
         o->packs_missing = !strcmp(v, "missing");
         return o->packs_missing || !strcmp(v, "all") ? 0 : bad_value(name, v, "all or missing", e);
+    case OPT_VOLUMES:
+        o->volumes = true;
+        return 0;
     case OPT_TAKE_OWNERSHIP:
         o->take_ownership = true;
         return 0;
