@@ -46,6 +46,18 @@ for cache in cold warm; do
 done
 requests=$(ask_service _requests)
 check "each is asked for once ($requests requests)" test "$requests" -le $((2 * (3 * SNAPSHOTS + 50) + SNAPSHOTS))
+# What each volume takes, of the same snapshots, volume by volume.
+near repo usage --volumes --json >"$WORK/near.json"
+anew
+far repo usage --volumes --json >"$WORK/far.json"
+same_numbers "repo usage --volumes finds what it does in a directory"
+few "repo usage --volumes"
+check "four volumes, with progress" jq -se '(.[-1].volumes | length) == 4 and any(.type == "progress" and
+    .verb == "repo usage" and .totalBytes > 0 and .doneBytes <= .totalBytes)' "$WORK/far.json"
+rm -rf "$CACHE.cut"
+expect "interrupted" 130 'interrupted' -- timeout --preserve-status -s INT 1.2 "$SF" --config-dir "$WORK/conf" \
+    --cache-dir "$CACHE.cut" --cache-size 256KiB -r far repo usage --volumes
+
 # With room in the cache what is left are some lists and the like, none of them of what only directories have.
 room() { "$SF" --config-dir "$WORK/conf" --cache-dir "$CACHE.room" -r far repo usage --quiet >/dev/null; }
 room
