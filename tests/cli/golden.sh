@@ -271,6 +271,17 @@ done
 sed -E 's/^[0-9a-f]{16}  /0123456789abcdef  /; s/[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:]{8} UTC/2026-11-21 12:00:00 UTC/' \
     "$OUT/snapshot-list.txt" >"$WORK/list" && mv "$WORK/list" "$OUT/snapshot-list.txt"
 
+# ---- what volumes take, in repositories of stock Kopia ----
+
+for name in two-clients missing-index-blob-first; do
+    jq -j .password "$GOLDEN/$name.expected.json" | secret "$WORK/stock"
+    cp -a "$GOLDEN/$name" "$WORK/repository-$name"
+    for size in 40x24 80x24 200x60 pipe; do
+        shown usage-volumes "repo usage --volumes ($name)" $size env TZ=UTC "$SNAPFERRY" -r "$WORK/repository-$name" \
+            --password-file "$WORK/stock" repo usage --volumes
+    done
+done
+
 # ---- the daemon that does not answer ----
 
 for p in $STUCK_ASKED; do wait "$p"; same "a daemon that does not answer: exit code" $? 0; done

@@ -40,7 +40,8 @@ for i in 1 2 3; do
     sf "$R" backup "$WORK/c" --as u@other:/c --quiet
 done
 volumes >"$WORK/out"
-same "as many volumes as there are, the largest first" "$(jq -c '[.volumes[].source.path] | [.[2], length]' "$WORK/out")" \
+same "as many volumes as there are, the largest first" \
+    "$(jq -c '[.volumes[].source.path] | [.[2], length]' "$WORK/out")" \
     '["/c",3]'
 same "what two have in common" "$(of /a .shared)$(of /b .shared)" \
     "$(printf '{"bytes":%d,"count":32}' $((32 * STORED)) $((32 * STORED)))"
@@ -50,8 +51,8 @@ same "what one has for itself" "$(of /a "[.exclusive.count, .exclusive.bytes > 3
     .exclusive.bytes < 32 * $STORED + 20000]")" '[35,true,true]'
 same "several snapshots: what they have in common is counted once" \
     "$(of /c "[.exclusive.count, .exclusive.bytes > 18 * $STORED, .shared.count, .snapshots]")" '[27,true,0,3]'
-same "size, name and source" "$(of /a "[.size > 64 * $CHUNK and .size < 64 * $CHUNK + 1000, .volume, .source.host, .source.userName, .snapshots]")" \
-    "[true,\"first\",\"h\",\"t\",1]"
+same "size, name and source" "$(of /a "[.size > 64 * $CHUNK and .size < 64 * $CHUNK + 1000, .volume,
+    .source.host, .source.userName, .snapshots]")" "[true,\"first\",\"h\",\"t\",1]"
 adds_up "ours"
 same "of the index, manifests apart" "$(jq '.exclusive.bytes + .shared.bytes' "$WORK/out")" \
     "$(entries | awk '$1 !~ /^m/ { s += $4 } END { print s }')"
@@ -74,25 +75,39 @@ adds_up "after that"
 R=$WORK/large
 sf "$R" repo create --quiet --splitter FIXED-128K
 # 10,000 chunks with a few bytes of their own, of which all else is a hole.
-make_image() { perl -e 'open F, "+<", $ARGV[0] or die; for (@ARGV[2 .. $#ARGV]) { seek F, $_ * 131072, 0; print F "$ARGV[1]-$_" }
-    close F or die' "$@"; }
+make_image() { # FILE TEXT CHUNK...
+    perl -e 'open F, "+<", $ARGV[0] or die;
+        for (@ARGV[2 .. $#ARGV]) { seek F, $_ * 131072, 0; print F "$ARGV[1]-$_" }
+        close F or die' "$@"
+}
 truncate -s $((10000 * CHUNK)) "$WORK/image"
 make_image "$WORK/image" first $(seq 0 9999)
 sf "$R" backup "$WORK/image" --as t@h:/v --compression zstd-fastest --quiet
 volumes >"$WORK/out"
 blocks=$(jq .blocksRead "$WORK/out")
 check "a document of several blocks: $blocks" [ "$blocks" -ge 4 ]
-# What lies at a border of two blocks: one entry after the other is another one. The document is what it was else.
-entry_at() { perl -e '$n = 38; for (0 .. 9999) { # {"s":N,"l":131072,"o":"ID"},
-    $n += ($_ ? 5 + length($_ * 131072) : 0) + 12 + 4 + 1 + 32 + 4; print "$_\n" if int(($n + 130) / 131072) > int(($n - 130) / 131072) }'; }
-for n in $(entry_at) 17; do
-    make_image "$WORK/image" "again" "$n"
-    sf "$R" backup "$WORK/image" --as t@h:/v --compression zstd-fastest --quiet
+# Entries across the border of two blocks, whose number is in one and whose id is in the next: when such an id is
+# another one, the block before it is as it was, and yet the entry is to be read.
+border=$(perl -e '$n = 38; for (0 .. 9999) { # {"s":N,"l":131072,"o":"ID"},
+    $id = $n + 1 + ($_ ? 5 + length($_ * 131072) : 0) + 11 + 5; $end = $n - $n % 131072 + 131072;
+    print "$_ " if $n < $end && $end <= $id && $found++ < 2; $n = $id + 32 + 3; }')
+same "entries at borders: $border" "$(wc -w <<<"$border")" 2
+for n in 17 $border; do
+    cp --sparse=always "$WORK/image" "$WORK/changed"
+    make_image "$WORK/changed" again "$n"
+    for image in image changed; do
+        sf "$R" backup "$WORK/$image" --as "t@h:/v$n" --compression zstd-fastest --quiet
+    done
 done
 volumes >"$WORK/out"
-snapshots=$(jq .snapshots "$WORK/out")
-check "of $snapshots snapshots most is known ($(jq -c '[.blocksRead, .blocksKnown]' "$WORK/out"))" \
-    jq -e ".blocksRead + .blocksKnown == $blocks * .snapshots and .blocksKnown > .blocksRead" "$WORK/out"
+check "of each document most is known ($(jq -c '[.blocksRead, .blocksKnown]' "$WORK/out"))" \
+    jq -e ".blocksRead + .blocksKnown == $blocks * .snapshots and
+        .blocksRead <= (.volumes | length) * ($blocks + 3) and .blocksKnown > 0" "$WORK/out"
+reached() {
+    jq -c '[.volumes[] | select(.source.path != "/v") | .exclusive.count + .shared.count] | unique' "$WORK/out"
+}
+# Chunks, and the other one; two directories, two volume.json; document and blocks of it, two of these twice.
+same "no entry at a border is left out" "$(reached)" "[$((10001 + 4 + 1 + blocks + 2))]"
 adds_up "blocks"
 sf "$R" backup "$WORK/image" --as t@h:/w --compression zstd-fastest --quiet
 volumes >"$WORK/out"
@@ -114,7 +129,8 @@ expect "by volume" 15 'at least: 1 object cannot be read' -- sf "$R" repo usage 
 volumes >"$WORK/out" 2>"$WORK/err"
 same "with JSON" "$(jq -c '[.type, .ok, .lowerBounds, .unreadableObjects]' "$WORK/out")" '["result",false,true,1]'
 check "which one" grep -q "t@h:/b: object $id cannot be read" "$WORK/err"
-same "the volume's own directory is counted, what is below is not" "$(of /b '[.exclusive.count, .lowerBound]')" '[1,true]'
+same "the volume's own directory is counted, what is below is not" \
+    "$(of /b '[.exclusive.count, .lowerBound]')" '[1,true]'
 same "others are whole" "$(of /c '[.exclusive.count, .lowerBound]')" '[27,false]'
 
 # ---- stock Kopia's repositories: sources with files and directories ----
@@ -124,20 +140,25 @@ stock() { # NAME
     rm -rf "$R" && cp -a "$GOLDEN/$1" "$R"
     jq -j .password "$GOLDEN/$1.expected.json" | secret "$WORK/password"
     volumes >"$WORK/out"
-    same "$1: sources and their snapshots" "$(jq -c '[.volumes[] | {s: .source, n: (.snapshots + .incompleteSnapshots)}] |
-        sort_by(.s.host, .s.userName, .s.path) | map([.s.host, .s.userName, .s.path, .n])' "$WORK/out")" \
-        "$(jq -c '[.snapshots[].source] | group_by([.host, .userName, .path]) | map([.[0].host, .[0].userName, .[0].path, length])' \
-        "$GOLDEN/$1.expected.json")"
+    same "$1: sources and their snapshots" "$(jq -c '[.volumes[] | [(.source | .host, .userName, .path),
+        .snapshots + .incompleteSnapshots]] | sort' "$WORK/out")" \
+        "$(jq -c '[.snapshots[].source | [.host, .userName, .path]] | group_by(.) | map(.[0] + [length])' \
+            "$GOLDEN/$1.expected.json")"
     adds_up "$1" "$R"
 }
 for name in two-clients big-directory incomplete-checkpoint indirect-two-levels gc-undelete; do stock $name; done
 stock two-clients
-check "stock clients share contents" jq -e '.shared.count > 0 and ([.volumes[] | select(.shared.count > 0)] | length) > 1' \
-    "$WORK/out"
+check "stock clients share contents" \
+    jq -e '.shared.count > 0 and ([.volumes[] | select(.shared.count > 0)] | length) > 1' "$WORK/out"
+rm -rf "$R" && cp -a "$GOLDEN/missing-index-blob-first" "$R"
+jq -j .password "$GOLDEN/missing-index-blob-first.expected.json" | secret "$WORK/password"
+volumes >"$WORK/out" 2>"$WORK/err"
+same "a lost index blob: contents are missing" "$(jq -c '[.ok, .unreadableObjects, .missingContents] +
+    [.volumes[0] | .missingContents, .lowerBound]' "$WORK/out")" '[false,1,4,4,true]'
 # A repository without epochs has no maintenance of ours, but volumes.
 rm -rf "$R" && cp -a "$GOLDEN/v1-compressed" "$R"
 jq -j .password "$GOLDEN/v1-compressed.expected.json" | secret "$WORK/password"
 volumes >"$WORK/out"
-same "without epochs: all that is in the index" "$(jq -c '[.total.bytes - .manifests.bytes - .unreached.bytes, .volumes[0].exclusive.bytes] |
-    .[0] == .[1] and .[0] > 0' "$WORK/out")" true
+same "without epochs: all that is in the index" "$(jq -c '.volumes[0].exclusive.bytes > 0 and
+    .total.bytes - .manifests.bytes - .unreached.bytes == .volumes[0].exclusive.bytes' "$WORK/out")" true
 finish
