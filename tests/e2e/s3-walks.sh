@@ -47,16 +47,26 @@ done
 requests=$(ask_service _requests)
 check "each is asked for once ($requests requests)" test "$requests" -le $((2 * (3 * SNAPSHOTS + 50) + SNAPSHOTS))
 # What each volume takes, of the same snapshots, volume by volume.
+mv "$WORK/near.json" "$WORK/all.json"
 near repo usage --volumes --json >"$WORK/near.json"
 anew
 far repo usage --volumes --json >"$WORK/far.json"
 same_numbers "repo usage --volumes finds what it does in a directory"
 few "repo usage --volumes"
-check "four volumes, with progress" jq -se '(.[-1].volumes | length) == 4 and any(.type == "progress" and
-    .verb == "repo usage" and .totalBytes > 0 and .doneBytes <= .totalBytes)' "$WORK/far.json"
-rm -rf "$CACHE.cut"
-expect "interrupted" 130 'interrupted' -- timeout --preserve-status -s INT 1.2 "$SF" --config-dir "$WORK/conf" \
-    --cache-dir "$CACHE.cut" --cache-size 256KiB -r far repo usage --volumes
+same "of four volumes" "$(result 'volumes | length' <"$WORK/far.json")" 4
+# Ended while it reads, farther away.
+ask_service _set/far/400 >/dev/null
+"$SF" --config-dir "$WORK/conf" --cache-dir "$CACHE.cut" --cache-size 256KiB -r far repo usage --volumes --json \
+    >"$WORK/cut.json" 2>/dev/null &
+cut=$!
+for _ in $(seq 300); do grep -q '"type":"progress"' "$WORK/cut.json" && break; sleep 0.1; done
+check "it shows progress" grep -q '"type":"progress".*"verb":"repo usage"' "$WORK/cut.json"
+kill -TERM $cut
+wait $cut
+same "and is interrupted" "$?" 130
+same "without a result" "$(result class <"$WORK/cut.json")" interrupted
+ask_service _set/far/50 >/dev/null
+mv "$WORK/all.json" "$WORK/near.json"
 
 # With room in the cache what is left are some lists and the like, none of them of what only directories have.
 room() { "$SF" --config-dir "$WORK/conf" --cache-dir "$CACHE.room" -r far repo usage --quiet >/dev/null; }
