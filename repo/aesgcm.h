@@ -28,6 +28,9 @@ void aesgcm_free(struct aesgcm *g); /* wipes it; NULL allowed */
 /* Begins a message. A key and nonce must never be used for two messages. */
 void aesgcm_begin(struct aesgcm *g, const uint8_t key[AESGCM_KEY], const uint8_t nonce[AESGCM_NONCE],
                   const uint8_t *aad, size_t aad_len);
+/* More of what is authenticated only, before the first byte is encrypted or decrypted. All of it together but for the
+ * last call, that of aesgcm_begin() included, must be a multiple of 16 bytes; less than 2^61 bytes. */
+void aesgcm_aad(struct aesgcm *g, const uint8_t *aad, size_t len);
 /* Encrypts or decrypts in[0..len) into out[0..len), in place or not overlapping, any length; less than 64 GiB in
  * all. */
 void aesgcm_seal(struct aesgcm *g, const uint8_t *in, size_t len, uint8_t *out);

@@ -302,6 +302,22 @@ static inline __attribute__((always_inline)) void run(struct aesgcm *g, const ui
 
 /* ---- messages ---- */
 
+void aesgcm_aad(struct aesgcm *g, const uint8_t *aad, size_t len)
+{
+    g->aad_len += len;
+    for (; len >= GROUP; len -= GROUP, aad += GROUP) {
+        struct product sum = {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256()};
+        const __m256i before = _mm256_zextsi128_si256(g->hash);
+#pragma GCC unroll 8
+        for (unsigned i = 0; i < PAIRS; i++) {
+            __m256i blocks = reversed2(_mm256_loadu_si256((const void *)(aad + 2 * BLOCK * i)));
+            add_product(&sum, i == 0 ? _mm256_xor_si256(blocks, before) : blocks, g->power[i], g->folded[i]);
+        }
+        g->hash = divide(&sum);
+    }
+    hash_bytes(g, aad, len);
+}
+
 void aesgcm_begin(struct aesgcm *g, const uint8_t key[AESGCM_KEY], const uint8_t nonce[AESGCM_NONCE],
                   const uint8_t *aad, size_t aad_len)
 {
@@ -314,9 +330,9 @@ void aesgcm_begin(struct aesgcm *g, const uint8_t key[AESGCM_KEY], const uint8_t
         g, _mm256_castsi256_si128(as_blocks(_mm256_add_epi32(zero, _mm256_setr_epi32(0, 0, 0, 1, 0, 0, 0, 1)))));
     g->counter = _mm256_add_epi32(zero, _mm256_setr_epi32(0, 0, 0, 2, 0, 0, 0, 3));
     g->hash = _mm_setzero_si128();
-    g->aad_len = aad_len;
+    g->aad_len = 0;
     g->len = 0;
-    hash_bytes(g, aad, aad_len);
+    aesgcm_aad(g, aad, aad_len);
 }
 
 void aesgcm_seal(struct aesgcm *g, const uint8_t *in, size_t len, uint8_t *out)

@@ -5,10 +5,12 @@
 #include "base/cleanup.h"
 #include "base/time.h"
 #include "repo/epoch-test.h"
+#include "repo/file-mac.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <isa-l/crc64.h>
+#include <openssl/crypto.h>
+#include <openssl/rand.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/file.h>
@@ -26,7 +28,8 @@
 #define USED_S 60                    /* a time of use that is not older is left as it is */
 #define TEMP_GRACE 60                /* seconds; far more than between creating a file and locking it */
 
-static const uint8_t magic[8] = "snapfix2";
+/* The last character is the version: a file of another one is made again. */
+static const uint8_t magic[8] = "snapfix3";
 
 /* ---- the directory ---------------------------------------------------------------------------------------------- */
 
@@ -245,24 +248,48 @@ static int map_file(struct index_map **ret, int fd, const char *name, const stru
 
 /* ---- the footer ------------------------------------------------------------------------------------------------- */
 
-/* The name is included: a file under another name belongs to another blob. */
-static uint64_t crc_of_name(const char *name)
+#define AT_TABLE_LEN 8
+#define AT_FILTER_LEN 16
+#define AT_NONCE 24
+#define AT_TAG (AT_NONCE + FILE_MAC_NONCE)
+
+_Static_assert(AT_TAG + FILE_MAC_TAG == INDEX_FOOTER, "the tag is the end of a file");
+
+/* The code of a file begins with the nonce of its footer and ends with all of the footer that is in front of its
+ * tag. */
+static int mac_begin(struct file_mac **ret, const struct index_cache *c, const char *name,
+                     const uint8_t footer[INDEX_FOOTER], struct err *e)
 {
-    return crc64_ecma_refl(0, (const uint8_t *)name, strlen(name));
+    return file_mac_new(ret, sealer_cache_key(c->sealer), name, footer + AT_NONCE, e);
 }
 
-static void footer_build(uint8_t out[INDEX_FOOTER], const struct layout *l, uint64_t crc)
+static int mac_end(struct file_mac *m, const uint8_t footer[INDEX_FOOTER], uint8_t tag[FILE_MAC_TAG], struct err *e)
+{
+    file_mac_add(m, footer, AT_TAG);
+    return file_mac_end(m, tag, e);
+}
+
+/* All but its tag. */
+static int footer_build(uint8_t out[INDEX_FOOTER], const struct layout *l, struct err *e)
 {
     memcpy(out, magic, sizeof magic);
-    put_le64(out + 8, l->table_len);
-    put_le64(out + 16, l->filter_len);
-    put_le64(out + 24, crc64_ecma_refl(crc, out, 24));
+    put_le64(out + AT_TABLE_LEN, l->table_len);
+    put_le64(out + AT_FILTER_LEN, l->filter_len);
+    if (RAND_bytes(out + AT_NONCE, FILE_MAC_NONCE) != 1)
+        return err_set(e, ERR_GENERIC, 0, "the cryptographic library has no random bytes");
+    return 0;
+}
+
+/* As earlier versions made it, with a checksum: what is to be replaced, and no damage. */
+static bool footer_outdated(const uint8_t in[INDEX_FOOTER])
+{
+    return memcmp(in + INDEX_FOOTER - 32, "snapfix2", sizeof magic) == 0;
 }
 
 /* False: invalid lengths for a file with `size` bytes before its footer. */
 static bool footer_layout(const uint8_t in[INDEX_FOOTER], uint64_t size, struct layout *l)
 {
-    uint64_t table = get_le64(in + 8), filter = get_le64(in + 16);
+    uint64_t table = get_le64(in + AT_TABLE_LEN), filter = get_le64(in + AT_FILTER_LEN);
     if (memcmp(in, magic, sizeof magic) != 0 || table > size || filter > size || filter % FILTER_BLOCK)
         return false;
     *l = layout_of(table, filter);
@@ -282,40 +309,53 @@ static int read_all(int fd, void *buf, size_t len, uint64_t at)
     return 0;
 }
 
-/*
- * Checks a cache file. By read, not mmap: this does not count against the page budget, and a disk error is an error
- * instead of a signal.
- */
-static int check_file(int fd, const char *name, struct layout *l, int64_t *used_ns)
+/* The code of all in front of the footer, and of the footer. */
+static int mac_of_file(int fd, struct file_mac *m, uint64_t size, const uint8_t footer[INDEX_FOOTER],
+                       uint8_t tag[FILE_MAC_TAG], int *sys, struct err *e)
 {
-    struct stat st;
-    uint8_t footer[INDEX_FOOTER], want[INDEX_FOOTER];
-    if (fstat(fd, &st) < 0)
-        return -errno;
-    if (!S_ISREG(st.st_mode) || st.st_size < INDEX_FOOTER || (uint64_t)st.st_size > 2 * BLOB_MAX)
-        return -EBADMSG;
-    uint64_t size = (uint64_t)st.st_size - INDEX_FOOTER, crc = crc_of_name(name);
-    int r = read_all(fd, footer, sizeof footer, size);
-    if (r < 0)
-        return r;
-    if (!footer_layout(footer, size, l))
-        return -EBADMSG;
-    *used_ns = timespec_ns(st.st_mtim);
     CLEANUP_FREE uint8_t *buf = malloc(size < CHECK_BUFFER ? (size_t)size + 1 : CHECK_BUFFER);
     if (!buf)
-        return -ENOMEM;
+        return err_nomem(e);
     if (size > CHECK_BUFFER)
         posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
-    for (uint64_t at = 0; at < size;) {
+    for (uint64_t at = 0; at < size && *sys == 0;) {
         size_t n = size - at < CHECK_BUFFER ? (size_t)(size - at) : CHECK_BUFFER;
-        r = read_all(fd, buf, n, at);
-        if (r < 0)
-            return r;
-        crc = crc64_ecma_refl(crc, buf, n);
+        *sys = -read_all(fd, buf, n, at);
+        if (*sys == 0)
+            file_mac_add(m, buf, n);
         at += n;
     }
-    footer_build(want, l, crc);
-    return memcmp(footer, want, sizeof want) == 0 ? 0 : -EBADMSG;
+    return mac_end(m, footer, tag, e);
+}
+
+/*
+ * Checks a cache file: *sys is 0, or why it is not valid. By read, not mmap: this does not count against the page
+ * budget, and a disk error is an error instead of a signal.
+ */
+static int check_file(const struct index_cache *c, int fd, const char *name, struct layout *l, int64_t *used_ns,
+                      int *sys, struct err *e)
+{
+    struct stat st;
+    uint8_t footer[INDEX_FOOTER], tag[FILE_MAC_TAG];
+    *sys = fstat(fd, &st) < 0 ? errno : 0;
+    if (*sys == 0 && (!S_ISREG(st.st_mode) || st.st_size < INDEX_FOOTER || (uint64_t)st.st_size > 2 * BLOB_MAX))
+        *sys = EBADMSG;
+    if (*sys)
+        return 0;
+    const uint64_t size = (uint64_t)st.st_size - INDEX_FOOTER;
+    *used_ns = timespec_ns(st.st_mtim);
+    *sys = -read_all(fd, footer, sizeof footer, size);
+    if (*sys == 0 && !footer_layout(footer, size, l))
+        *sys = footer_outdated(footer) ? ESTALE : EBADMSG;
+    if (*sys)
+        return 0;
+    CLEANUP(file_mac_freep) struct file_mac *m = NULL;
+    int r = mac_begin(&m, c, name, footer, e);
+    if (r == 0)
+        r = mac_of_file(fd, m, size, footer, tag, sys, e);
+    if (r == 0 && *sys == 0 && CRYPTO_memcmp(footer + AT_TAG, tag, sizeof tag) != 0)
+        *sys = EBADMSG;
+    return r;
 }
 
 /* 1: mapped; 0: not in the cache, or discarded. */
@@ -326,11 +366,12 @@ static int get_cached(struct index_map **ret, const struct index_cache *c, const
         return 0;
     struct layout l;
     int64_t used_ns = 0;
-    int r = check_file(fd, name, &l, &used_ns);
-    if (r == -ENOMEM)
-        return err_nomem(e);
-    if (r < 0) {
-        log_warning("cached index blob %s/%s is damaged (%s): discarded", c->path, name, strerror(-r));
+    int sys, r = check_file(c, fd, name, &l, &used_ns, &sys, e);
+    if (r < 0)
+        return r;
+    if (sys) {
+        if (sys != ESTALE)
+            log_warning("cached index blob %s/%s is damaged (%s): discarded", c->path, name, strerror(sys));
         unlinkat(c->dirfd, name, 0);
         return 0;
     }
@@ -434,19 +475,18 @@ static void filter_fill(uint8_t *filter, size_t filter_len, const struct index_t
     }
 }
 
-static uint64_t table_crc(uint64_t crc, const uint8_t *data, size_t len, struct temp *t)
+static void table_mac(struct file_mac *m, const uint8_t *data, size_t len, struct temp *t)
 {
     const uint8_t *from = data;
     for (size_t at = 0, n; at < len; at += n) {
         n = len - at < PASSED ? len - at : PASSED;
-        crc = crc64_ecma_refl(crc, data + at, n);
+        file_mac_add(m, data + at, n);
         temp_passed(t, &from, data + at + n);
     }
-    return crc;
 }
 
-/* Writes the filter after the table and continues the checksum. */
-static int temp_filter(struct temp *t, const struct index_table *table, const struct layout *l, uint64_t *crc,
+/* Writes the filter after the table and continues the code. */
+static int temp_filter(struct temp *t, const struct index_table *table, const struct layout *l, struct file_mac *m,
                        const char *name, struct err *e)
 {
     static const uint8_t zeros[INDEX_WINDOW];
@@ -454,10 +494,39 @@ static int temp_filter(struct temp *t, const struct index_table *table, const st
     if (filter == MAP_FAILED)
         return cache_full(t->c, errno, name, e);
     filter_fill(filter, l->filter_len, table, t);
-    *crc = crc64_ecma_refl(*crc, zeros, l->filter_at - l->table_len);
-    *crc = crc64_ecma_refl(*crc, filter, l->filter_len);
+    file_mac_add(m, zeros, l->filter_at - l->table_len);
+    file_mac_add(m, filter, l->filter_len);
     munmap(filter, l->filter_len);
     return 0;
+}
+
+/* Writes what follows a table: filter and footer. */
+static int temp_rest(struct temp *t, const struct index_table *table, const uint8_t *data, const struct layout *l,
+                     const char *name, struct err *e)
+{
+    CLEANUP(file_mac_freep) struct file_mac *m = NULL;
+    uint8_t footer[INDEX_FOOTER];
+    const size_t len = (size_t)l->table_len;
+    const uint64_t end = layout_end(l);
+    int r = footer_build(footer, l, e);
+    if (r == 0)
+        r = mac_begin(&m, t->c, name, footer, e);
+    if (r < 0)
+        return r;
+    table_mac(m, data, len, t);
+    /* Removes what unsealing left after the table; then there is space for the rest, or an error here. */
+    if (ftruncate(t->fd, (off_t)len) < 0)
+        return cache_full(t->c, errno, name, e);
+    r = posix_fallocate(t->fd, (off_t)len, (off_t)(end + INDEX_FOOTER - len));
+    if (r)
+        return cache_full(t->c, r, name, e);
+    r = l->filter_len ? temp_filter(t, table, l, m, name, e) : 0;
+    if (r == 0)
+        r = mac_end(m, footer, footer + AT_TAG, e);
+    if (r < 0)
+        return r;
+    ssize_t n = pwrite(t->fd, footer, sizeof footer, (off_t)end);
+    return n == (ssize_t)sizeof footer ? 0 : cache_full(t->c, n < 0 ? errno : ENOSPC, name, e);
 }
 
 /* Completes a file that begins with the table (of which `data` are the bytes), gives it its name and maps it. */
@@ -469,21 +538,9 @@ static int temp_finish(struct index_map **ret, struct temp *t, const uint8_t *da
     if (r < 0)
         return err_wrap(e, "index blob %s", name);
     struct layout l = layout_of(len, filter_size(&table, len));
-    uint64_t crc = table_crc(crc_of_name(name), data, len, t), end = layout_end(&l);
-    /* Removes what unsealing left after the table; then there is space for the rest, or an error here. */
-    if (ftruncate(t->fd, (off_t)len) < 0)
-        return cache_full(t->c, errno, name, e);
-    r = posix_fallocate(t->fd, (off_t)len, (off_t)(end + INDEX_FOOTER - len));
-    if (r)
-        return cache_full(t->c, r, name, e);
-    r = l.filter_len ? temp_filter(t, &table, &l, &crc, name, e) : 0;
+    r = temp_rest(t, &table, data, &l, name, e);
     if (r < 0)
         return r;
-    uint8_t footer[INDEX_FOOTER];
-    footer_build(footer, &l, crc);
-    ssize_t n = pwrite(t->fd, footer, sizeof footer, (off_t)end);
-    if (n != (ssize_t)sizeof footer)
-        return cache_full(t->c, n < 0 ? errno : ENOSPC, name, e);
     struct index_map *m = NULL;
     r = map_file(&m, t->fd, name, &l, e);
     if (r < 0)

@@ -2,10 +2,15 @@
 /*
  * index-cache.h - index blobs decrypted into files of a cache directory, and mapped
  *
- * A cache file is the plaintext of an index blob, a filter if it is large, and a footer (magic, lengths, CRC-64 of the
- * blob's name and all bytes), under the blob's own name, mode 0600; it appears by rename. A file that fails its check
- * is discarded and created again, so nothing needs syncing. Several processes may share a directory: a file deleted by
- * one stays mapped in the other.
+ * A cache file is the plaintext of an index blob, a filter if it is large, and a footer (magic, lengths, a nonce, and a
+ * code over all of this, file-mac.h), under the blob's own name, mode 0600; it appears by rename. The key of the code is
+ * derived from the repository's master key and the name (format_cache_key()): what somebody else has written, who may
+ * write to the directory but does not know the repository's password, fails its check as what a disk has damaged. A file
+ * that fails is discarded and created again, so nothing needs syncing. Several processes may share a directory: a file
+ * deleted by one stays mapped in the other.
+ *
+ * Each file is checked when it is mapped, and not again while it is: what the same user, or root, writes to a mapped
+ * file is not noticed.
  *
  * The filter (a Bloom filter in blocks of 32 bytes, 12 bits for each key) excludes most tables without the id by one
  * cache line that is usually resident, where a search would map several pages of each.
@@ -16,7 +21,7 @@
 #include "repo/index.h"
 #include "repo/item.h"
 
-#define INDEX_FOOTER 32
+#define INDEX_FOOTER 52
 
 struct index_cache {
     const char *path;

@@ -48,7 +48,7 @@ struct sealer {
     EVP_CIPHER *cipher;
     bool own_gcm; /* streams have a struct aesgcm */
     EVP_MAC *hmac;
-    uint8_t k0[32];
+    uint8_t k0[32], cache_key[32];
     pthread_mutex_t lock;
     struct item_stream *idle; /* under lock */
 };
@@ -187,6 +187,8 @@ int sealer_new(struct sealer **ret, const struct repo_format *f, struct err *e)
         rc = ecc_new(&s->ecc, f->ecc_percent, e);
     if (rc == 0)
         rc = format_content_key(f, s->k0, e);
+    if (rc == 0)
+        rc = format_cache_key(f, s->cache_key, e);
     if (rc < 0)
         return rc;
     s->own_gcm = !strcmp(cipher, AES) && aesgcm_usable();
@@ -202,6 +204,11 @@ int sealer_new(struct sealer **ret, const struct repo_format *f, struct err *e)
 const struct hasher *sealer_hasher(const struct sealer *s)
 {
     return s->hasher;
+}
+
+const uint8_t *sealer_cache_key(const struct sealer *s)
+{
+    return s->cache_key;
 }
 
 size_t item_sealed_len(const struct sealer *s, size_t len)

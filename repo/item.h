@@ -18,6 +18,8 @@ int sealer_new(struct sealer **ret, const struct repo_format *f, struct err *e);
 void sealer_free(struct sealer *s);
 
 const struct hasher *sealer_hasher(const struct sealer *s);
+/* The 32 bytes of format_cache_key(), as long as the sealer exists. */
+const uint8_t *sealer_cache_key(const struct sealer *s);
 
 #define ITEM_OVERHEAD 28 /* nonce and tag (below: ITEM_HEAD, ITEM_TAIL), without error correction */
 

@@ -168,6 +168,12 @@ int64_t format_layer_open(const uint8_t key[32], const uint8_t *id, size_t id_le
     return rc;
 }
 
+int format_cache_key(const struct repo_format *f, uint8_t key[32], struct err *e)
+{
+    return hkdf_sha256(f->master_key, f->master_key_len, f->unique_id, f->unique_id_len, "snapferry index cache", key,
+                       32, e);
+}
+
 /* Unlike for all other keys the purpose is passed as the salt. */
 int format_content_key(const struct repo_format *f, uint8_t key[32], struct err *e)
 {
