@@ -18,7 +18,7 @@ struct dead_session {
     char **markers;
     size_t n_markers;
     bool leaves; /* packs that are not adopted, or not all of: its markers account for them until maintenance deletes
-                    both */
+                    both; or a marker is not this node's */
 };
 
 struct search {
@@ -94,6 +94,15 @@ static int add_pack(const struct blob_info *info, void *arg)
     return 0;
 }
 
+/* Records lie in the cache directory, and are not authenticated: who may write to it must not have the marker of
+ * another node's session deleted, which protects what that one is writing. The markers themselves are. */
+static void check_markers(struct dead_sessions *d, struct repo *r)
+{
+    for (size_t i = 0; i < d->n; i++)
+        for (size_t m = 0; m < d->all[i].n_markers && !d->all[i].leaves; m++)
+            d->all[i].leaves = !marker_is_ours(r, d->all[i].markers[m]);
+}
+
 int dead_sessions_find(struct dead_sessions *ret, struct repo *r, dead_pack_fn *fn, void *arg, struct err *e)
 {
     struct search s = {.dead = ret, .err = e};
@@ -101,6 +110,8 @@ int dead_sessions_find(struct dead_sessions *ret, struct repo *r, dead_pack_fn *
     int rc = session_records_dead(r, add_record, &s, e);
     if (rc == 0 && ret->n > 0)
         rc = blobs_list(r->blobs, "s", add_marker, &s, e);
+    if (rc == 0)
+        check_markers(ret, r);
     if (rc == 0 && ret->n > 0)
         rc = blobs_list(r->blobs, "p", add_pack, &s, e);
     if (rc == 0 && ret->n > 0)

@@ -170,17 +170,47 @@ static bool record_is_locked(const struct repo *r, const char *session_id)
     return fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
 }
 
-static int marker_read(struct repo *r, struct session_marker *a, struct err *e)
+/* *ret: NULL if what it has is no document. */
+static int marker_open(struct repo *r, const char *name, json_t **ret, struct err *e)
 {
     CLEANUP_FREE uint8_t *sealed = NULL, *text = NULL;
     size_t sealed_len, len;
-    int rc = blobs_get(r->blobs, a->name, MARKER_MAX, &sealed, &sealed_len, e);
+    int rc = blobs_get(r->blobs, name, MARKER_MAX, &sealed, &sealed_len, e);
     if (rc < 0)
         return rc;
-    rc = named_open(r->sealer, a->name, sealed, sealed_len, &text, &len, e);
+    rc = named_open(r->sealer, name, sealed, sealed_len, &text, &len, e);
     if (rc < 0)
-        return err_wrap(e, "session marker %s", a->name);
-    json_t *j = json_loadb((const char *)text, len, 0, NULL);
+        return err_wrap(e, "session marker %s", name);
+    *ret = json_loadb((const char *)text, len, 0, NULL);
+    return 0;
+}
+
+/* Of a marker, or of a record of a session. */
+static bool names_us(const struct repo *r, const json_t *j)
+{
+    const char *user = json_string_value(json_object_get(j, "username"));
+    const char *host = json_string_value(json_object_get(j, "hostname"));
+    return user && host && !strcmp(user, r->username) && !strcmp(host, r->hostname);
+}
+
+bool marker_is_ours(struct repo *r, const char *name)
+{
+    json_t *j = NULL;
+    struct err why = ERR_INIT;
+    const int rc = marker_open(r, name, &j, &why);
+    if (rc < 0 && rc != -ENOENT)
+        log_warning("the marker of an interrupted session stays: %s", why.msg);
+    const bool ours = names_us(r, j);
+    json_decref(j);
+    return ours;
+}
+
+static int marker_read(struct repo *r, struct session_marker *a, struct err *e)
+{
+    json_t *j = NULL;
+    int rc = marker_open(r, a->name, &j, e);
+    if (rc < 0)
+        return rc;
     const char *seen = json_string_value(json_object_get(j, "checkpointTime"));
     if (!seen || time_parse(&a->seen_ns, seen) < 0)
         rc = err_set(e, ERR_DAMAGE, EBADMSG, "session marker %s is malformed", a->name);
@@ -299,9 +329,7 @@ static bool record_is_ours(const struct repo *r, int fd)
     char text[2048];
     ssize_t n = pread(fd, text, sizeof text, 0);
     json_t *j = n > 0 ? json_loadb(text, (size_t)n, 0, NULL) : NULL;
-    const char *user = json_string_value(json_object_get(j, "username"));
-    const char *host = json_string_value(json_object_get(j, "hostname"));
-    bool ours = user && host && !strcmp(user, r->username) && !strcmp(host, r->hostname);
+    bool ours = names_us(r, j);
     json_decref(j);
     return ours;
 }

@@ -39,6 +39,10 @@ struct session_marker {
  * is an error: packs that look unneeded may be its session's. */
 int markers_load(struct repo *r, struct session_marker **ret, size_t *n, struct err *e);
 
+/* Whether a marker, authenticated as it is, names this user and host. False also of one that cannot be read (logged) or
+ * has gone. */
+bool marker_is_ours(struct repo *r, const char *name);
+
 struct session_record;
 /* Makes a record and holds its lock. */
 int session_record_new(struct session_record **ret, struct repo *r, const char *session_id, struct err *e);

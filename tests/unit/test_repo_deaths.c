@@ -2,6 +2,8 @@
 /* test_repo_deaths.c - sessions that die at every place, and what the next one adopts of them. */
 #include "tests/unit/repo.h"
 
+#include "repo/marker.h"
+
 /* ---- deaths ---- */
 
 #define RUN_CONTENTS 35 /* of 1 MiB: three packs of 10 and one of 5 */
@@ -269,6 +271,43 @@ static void others_sessions_are_left_alone(void **state)
     place_free(p);
 }
 
+static int note_session(const struct blob_info *info, void *arg)
+{
+    return session_id_of_blob(info->name, arg) ? 0 : -EINVAL;
+}
+
+/* Records are not authenticated, markers are: a record which says that the session of another node was this one's has
+ * no marker deleted. Its packs may be indexed, which harms nobody. */
+static void a_forged_record_deletes_no_marker(void **state)
+{
+    (void)state;
+    struct place *p = place_new(NULL);
+    assert_true(die_at(p, "pack-renamed:4"));
+    struct blobs *b;
+    struct repo *r;
+    struct repo_opts o = {.cache_dir = p->cache, .username = "tester", .hostname = "elsewhere"};
+    assert_ok(blobs_open_dir(&b, p->dir, BLOBS_OPEN, NULL, 0, &err), &err);
+    assert_ok(repo_open(&r, b, PASSWORD, &o, &err), &err);
+    char id[SESSION_ID_TEXT], path[1024];
+    assert_ok(blobs_list(repo_blobs(r), "s", note_session, id, &err), &err);
+    for (unsigned forged = 0; forged < 2; forged++) {
+        snprintf(path, sizeof path, "%s/sessions/%s", repo_cache_dir(r), id);
+        if (forged) {
+            FILE *f = fopen(path, "w");
+            assert_non_null(f);
+            assert_true(fputs("{\"username\":\"tester\",\"hostname\":\"elsewhere\"}", f) > 0);
+            assert_int_equal(fclose(f), 0);
+        }
+        struct session *s = begin(r, 0);
+        assert_ok(session_flush(s, &err), &err);
+        session_free(s);
+        assert_int_equal(count_blobs(r, "s"), 1);
+        assert_int_equal(count_records(r), forged ? 0 : 1);
+    }
+    repo_free(r);
+    place_free(p);
+}
+
 /* More to adopt than the table holds: it is flushed in between. */
 static void adoption_into_a_small_table(void **state)
 {
@@ -374,6 +413,7 @@ int main(void)
         cmocka_unit_test(old_packs_are_left_alone),
         cmocka_unit_test(living_sessions_are_left_alone),
         cmocka_unit_test(others_sessions_are_left_alone),
+        cmocka_unit_test(a_forged_record_deletes_no_marker),
         cmocka_unit_test(adoption_into_a_small_table),
         cmocka_unit_test(a_damaged_pack_is_left),
         cmocka_unit_test(adoption_and_the_index),
