@@ -95,6 +95,41 @@ same "nonsense in it: the same list" "$(listed)" "$want"
 perl -e 'open(F, "+<", $ARGV[0]); local $/; $_ = <F>;
     s/(snapmet1.{504}).{40}/$1 . "\0" x 40/sge; seek(F, 0, 0); print F $_' "$cached"
 same "changed parts of it: the same list" "$(listed)" "$want"
+# Whoever may write to the file can make the checksum right: that is not what decides.
+cat >"$WORK/forge.py" <<'END'
+import struct, sys
+table = []
+for n in range(256):
+    for _ in range(8):
+        n = n >> 1 ^ (0xC96C5795D7870F42 if n & 1 else 0)
+    table.append(n)
+def crc(data):
+    c = 2**64 - 1
+    for b in data:
+        c = table[(c ^ b) & 255] ^ c >> 8
+    return c ^ (2**64 - 1)
+data = bytearray(open(sys.argv[1], "rb").read())
+forged = right = 0
+for at in range(0, len(data), 16384):
+    if data[at:at + 8] != b"snapmet1":
+        continue
+    n = struct.unpack_from("<H", data, at + 22)[0]
+    part = at + 512
+    summed = lambda: crc(data[at:at + 8] + data[at + 16:at + 512] + data[part:part + n])
+    right += summed() == struct.unpack_from("<Q", data, at + 8)[0]
+    for i in range(part, part + n, 7):
+        data[i] ^= 0x55
+    struct.pack_into("<Q", data, at + 8, summed())
+    forged += 1
+open(sys.argv[1], "r+b").write(data)
+print("forged" if forged and right == forged else "%d of %d were right" % (right, forged))
+END
+same "it is what the service sent" "$(listed)" "$want"
+same "all parts are forged, with right checksums" "$(/usr/bin/python3 "$WORK/forge.py" "$cached")" forged
+ask_service _requests >/dev/null
+same "forged parts of it: the same list" "$(listed)" "$want"
+n=$(ask_service _requests)
+check "none was believed: all were asked for again ($n)" test "$n" -ge 10
 rm "$cached"
 mkdir "$cached"
 same "a directory in its place: the same list" "$(listed)" "$want"
