@@ -131,8 +131,8 @@ int format_derive_key(const char *algo, const char *password, const uint8_t *sal
 
 /* The 32-byte content key root K0 (section 5.1). */
 int format_content_key(const struct repo_format *f, uint8_t key[32], struct err *e);
-/* The key that authenticates files of decrypted indexes in a cache directory (file-mac.h): HKDF-SHA256 of the master key
- * with the unique id as the salt and a purpose that no stock client has. */
+/* The key that authenticates files of decrypted indexes in a cache directory (file-mac.h): HKDF-SHA256 of the master
+ * key with the unique id as the salt and a purpose that no stock client has. */
 int format_cache_key(const struct repo_format *f, uint8_t key[32], struct err *e);
 
 /* HKDF-SHA256 (RFC 5869). */

@@ -3,11 +3,11 @@
  * index-cache.h - index blobs decrypted into files of a cache directory, and mapped
  *
  * A cache file is the plaintext of an index blob, a filter if it is large, and a footer (magic, lengths, a nonce, and a
- * code over all of this, file-mac.h), under the blob's own name, mode 0600; it appears by rename. The key of the code is
- * derived from the repository's master key and the name (format_cache_key()): what somebody else has written, who may
- * write to the directory but does not know the repository's password, fails its check as what a disk has damaged. A file
- * that fails is discarded and created again, so nothing needs syncing. Several processes may share a directory: a file
- * deleted by one stays mapped in the other.
+ * code over all of this, file-mac.h), under the blob's own name, mode 0600; it appears by rename. The key of the code
+ * is derived from the repository's master key and the name (format_cache_key()): what somebody else has written, who
+ * may write to the directory but does not know the repository's password, fails its check as what a disk has damaged. A
+ * file that fails is discarded and created again, so nothing needs syncing. Several processes may share a directory: a
+ * file deleted by one stays mapped in the other.
  *
  * Each file is checked when it is mapped, and not again while it is: what the same user, or root, writes to a mapped
  * file is not noticed.
