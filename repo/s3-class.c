@@ -123,6 +123,14 @@ static int take_entry(struct entry *to, const json_t *item, const char *where, s
     return 0;
 }
 
+/* What the object has at the place of an error is part of the message: nothing that a terminal obeys. */
+static void only_printable(char *text)
+{
+    for (; *text; text++)
+        if (*text < ' ' || *text > '~')
+            *text = '?';
+}
+
 int s3_classes_parse(struct s3_classes *c, const void *text, size_t len, const char *where, struct err *e)
 {
     json_error_t why;
@@ -132,6 +140,7 @@ int s3_classes_parse(struct s3_classes *c, const void *text, size_t len, const c
     if (!doc) {
         char at[160];
         snprintf(at, sizeof at, "line %d: %.120s", why.line, why.text);
+        only_printable(at);
         return malformed(where, at, e);
     }
     const json_t *options = json_member(doc, "blobOptions");
@@ -154,6 +163,14 @@ int s3_classes_parse(struct s3_classes *c, const void *text, size_t len, const c
     c->all = take_ptr(&all);
     c->n = n;
     return 0;
+}
+
+const char *s3_classes_find(const struct s3_classes *c, const char *blob)
+{
+    for (size_t i = 0; i < c->n; i++)
+        if (begins_with(blob, c->all[i].prefix))
+            return c->all[i].class;
+    return "";
 }
 
 /* ---- the object ---- */
@@ -241,11 +258,8 @@ int s3_class_of(struct s3_store *s, const char *blob, char out[S3_CLASS_MAX + 1]
     const int rc = read_locked(s, e);
     if (rc == 0)
         tell_archive(s);
-    for (size_t i = 0; rc == 0 && i < c->n; i++)
-        if (begins_with(blob, c->all[i].prefix)) {
-            memcpy(out, c->all[i].class, sizeof c->all[i].class);
-            break;
-        }
+    if (rc == 0)
+        snprintf(out, S3_CLASS_MAX + 1, "%s", s3_classes_find(c, blob));
     pthread_mutex_unlock(&c->lock);
     return rc;
 }

@@ -28,6 +28,10 @@ void s3_classes_free(struct s3_classes *c);       /* NULL allowed */
  */
 int s3_classes_parse(struct s3_classes *c, const void *text, size_t len, const char *where, struct err *e);
 
+/* The class for a blob by the document that was parsed last, "": that of the bucket. It is *c's until the next one is
+ * parsed. Not thread-safe. */
+const char *s3_classes_find(const struct s3_classes *c, const char *blob);
+
 /* Reads the object if that was not done yet: one request. None is no error. Thread-safe. */
 int s3_classes_read(struct s3_store *s, struct err *e);
 /* The class for a blob, read before if need be; "": that of the bucket. Thread-safe. */

@@ -142,6 +142,7 @@ static void malformed_documents(void **state)
         {"", "line 1"},
         {"[]", "no object"},
         {"{} {}", "line 1"},
+        {"{\"a\" \x1b[31m}", "'?'"}, /* nothing that a terminal obeys */
         {"{\"a\": 1, \"a\": 2}", "duplicate"},
         {"{\"blobOptions\": {}}", "is a list"},
         {"{\"blobOptions\": [1]}", "must be strings"},
