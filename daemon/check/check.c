@@ -475,26 +475,36 @@ int config_check(struct cfg *c, bool storage, struct err *e)
     return rc < 0 ? rc : first_error(c, e);
 }
 
-static void complain_credential(struct cfg *c, const struct cfg_repository *r, const char *key, const struct err *why)
+static void complain_credential(struct cfg *c, const char *kind, const struct cfg_repository *r, const char *key,
+                                const struct err *why)
 {
     char where[CFG_ORIGIN_MAX];
-    cfg_where(c, "repository", r->name, key, where);
+    cfg_where(c, kind, r->name, key, where);
     cfg_complain(c, CFG_WARNING, where,
                  "LoadCredential= in a drop-in of snapferryd.service, then `systemctl restart snapferryd`",
-                 "[repository \"%s\"]: %s", r->name, why->msg);
+                 "[%s \"%s\"]: %s", kind, r->name, why->msg);
+}
+
+static void check_key_credential(struct cfg *c, const char *kind, const struct cfg_repository *r)
+{
+    struct err why = ERR_INIT;
+    if (!strncmp(r->credentials, "cred:", 5) && s3_keys_check(r->credentials, &why) < 0)
+        complain_credential(c, kind, r, "credentials", &why);
 }
 
 /* Credentials are passed to the daemon at its start: only the daemon can check them. */
 static void check_credentials(struct cfg *c)
 {
     const struct cfg_repository *r;
+    const struct cfg_copy *k;
     for (unsigned i = 0; (r = cfg_repository_at(c, i)); i++) {
         struct err why = ERR_INIT;
         if (!strncmp(r->password_file, "cred:", 5) && password_check(r->password_file, true, &why) < 0)
-            complain_credential(c, r, "password-file", &why);
-        if (!strncmp(r->credentials, "cred:", 5) && s3_keys_check(r->credentials, &why) < 0)
-            complain_credential(c, r, "credentials", &why);
+            complain_credential(c, "repository", r, "password-file", &why);
+        check_key_credential(c, "repository", r);
     }
+    for (unsigned i = 0; (k = cfg_copy_at(c, i)); i++)
+        check_key_credential(c, "copy", &k->place);
 }
 
 int config_check_step(const json_t *in, json_t **out, int *fd, struct err *e)
