@@ -321,6 +321,20 @@ int s3_call(struct s3_call *q, struct err *e)
 
 /* ---- errors ---- */
 
+/* The variable that names the proxy, as libcurl chooses it: the one of the scheme first, which for http is not taken in
+ * capitals, then the one for all; empty ones do not count. NULL: none does. */
+static const char *proxy_variable(const struct s3_store *s)
+{
+    static const char *const tls[] = {"https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", NULL};
+    static const char *const plain[] = {"http_proxy", "all_proxy", "ALL_PROXY", NULL};
+    for (const char *const *name = s->tls ? tls : plain; *name; name++) {
+        const char *proxy = getenv(*name);
+        if (proxy && *proxy)
+            return *name;
+    }
+    return NULL;
+}
+
 /* Without TLS the answer of a proxy looks like one of the server, but 407 is a proxy's alone. */
 static int fail_proxy(const struct s3_call *q, const char *what, struct err *e)
 {
@@ -328,7 +342,7 @@ static int fail_proxy(const struct s3_call *q, const char *what, struct err *e)
             q->x.status);
     if (q->x.status == 407)
         return err_hint(e, "it wants a user and a password: set them in %s, as http://USER:PASSWORD@PROXY:PORT",
-                        q->s->tls ? "https_proxy" : "http_proxy");
+                        proxy_variable(q->s) ? proxy_variable(q->s) : "https_proxy");
     return err_hint(e, "allow it in the proxy, or name the server in no_proxy; the variables are those of the service");
 }
 
@@ -401,7 +415,7 @@ static int fail_final(const struct s3_call *q, const char *what, struct err *e)
     if (q->x.status == 407)
         return fail_proxy(q, what, e);
     /* A refusal of the server has a document, but for HEAD. */
-    if (q->x.status == 403 && !s->tls && !q->error.code[0] && strcmp(q->method, "HEAD") != 0 && getenv("http_proxy"))
+    if (q->x.status == 403 && !s->tls && !q->error.code[0] && strcmp(q->method, "HEAD") != 0 && proxy_variable(s))
         return fail_proxy(q, what, e);
     if (q->x.status == 403) {
         err_set(e, ERR_PERMISSION, 0, "cannot %s: %s denies it (%s)", what, s->host,

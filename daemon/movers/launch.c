@@ -19,8 +19,8 @@
 /* Environment variables passed to a mover (MS-15): locale, time zone, proxies, certificates. The last ones are for
  * tests; SNAPFERRY_KERNEL_* select kernels. */
 static const char *const passed[] = {
-    "LANG",         "LC_ALL",        "TZ",           "TZDIR",         "http_proxy",   "https_proxy",
-    "no_proxy",     "HTTPS_PROXY",   "NO_PROXY",     "SSL_CERT_FILE", "SSL_CERT_DIR", "SNAPFERRY_CRASH_AT",
+    "LANG",         "LC_ALL",        "TZ",           "TZDIR",    "http_proxy",    "https_proxy",  "all_proxy",
+    "no_proxy",     "HTTPS_PROXY",   "ALL_PROXY",    "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR", "SNAPFERRY_CRASH_AT",
     "ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS",
 };
 

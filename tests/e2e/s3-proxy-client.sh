@@ -64,6 +64,29 @@ for repo in main tls; do
     mode ok
 done
 check "HTTPS_PROXY is as good" r "HTTPS_PROXY=$proxy" tls snapshot list
+# One for all, as curl has it: those of the scheme come first, and http_proxy in capitals does not count.
+for var in all_proxy ALL_PROXY; do
+    for repo in main tls; do
+        : >"$SEEN"
+        check "$repo: $var is as good" r "$var=$proxy" $repo snapshot list
+        check "$repo: and used" [ "$(seen '^ok (GET http|CONNECT s3)')" -gt 0 ]
+    done
+done
+check "http_proxy comes before it" r "http_proxy=$proxy" all_proxy=http://127.0.0.1:1 main snapshot list
+check "so does https_proxy" r "HTTPS_PROXY=$proxy" all_proxy=http://127.0.0.1:1 tls snapshot list
+expect "but not http_proxy for https" 1 'no connection to' -- \
+    r "http_proxy=$proxy" all_proxy=http://127.0.0.1:1 tls snapshot list
+check "HTTP_PROXY is not taken" r HTTP_PROXY=http://127.0.0.1:1 "all_proxy=$proxy" main snapshot list
+check "an empty one does not count" r http_proxy= "all_proxy=$proxy" main snapshot list
+mode 403
+expect "one for all refuses, and is known as a proxy" 20 'the proxy refuses to connect to s3\.invalid' -- \
+    r "all_proxy=$proxy" main snapshot list
+mode 407
+expect "it wants a password: where that goes" 20 "set them in ALL_PROXY, as http" -- \
+    r "ALL_PROXY=$proxy" tls snapshot list
+mode ok
+: >"$SEEN"
+check "a server of no_proxy, with a proxy for all" r all_proxy=http://127.0.0.1:1 no_proxy=127.0.0.1 near snapshot list
 : >"$SEEN"
 check "a server of no_proxy" r "http_proxy=$proxy" no_proxy=127.0.0.1 near snapshot list
 check "NO_PROXY is as good" r "http_proxy=$proxy" NO_PROXY=other,127.0.0.1 near snapshot list
@@ -94,6 +117,13 @@ check "status says so" until_true 60 eval '[[ $(look .why) == *"the proxy refuse
 mode ok
 check "until the proxy lets it through" until_true 60 eval '[ "$(look .up)" = true ]'
 stops "the daemon stops again"
+for var in all_proxy ALL_PROXY; do
+    : >"$SEEN"
+    starts "it starts with $var" "$var=$proxy"
+    check "and its movers use it" until_true 60 eval '[ "$(look .up)" = true ]'
+    check "by the proxy" [ "$(seen '^ok GET http://s3\.invalid')" -gt 0 ]
+    stops "it stops"
+done
 section main "http://127.0.0.1:$plain" >"$CONF/conf.d/10-main.ini"
 : >"$SEEN"
 starts "it starts with no_proxy, and with a proxy that is not there" http_proxy=http://127.0.0.1:1 no_proxy=127.0.0.1
