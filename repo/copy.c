@@ -14,7 +14,9 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <openssl/crypto.h>
 #include <openssl/evp.h>
+#include <openssl/hmac.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -137,6 +139,48 @@ static struct known *known_find(const struct copy *c, const char *name)
     return c->n_known ? bsearch(&k, c->known, c->n_known, sizeof k, by_hash) : NULL;
 }
 
+#define MARK_CODE (2 * 32 + 1)
+
+/* What proves that a mark was written by somebody who knows the password, for this place: whoever can write to the copy
+ * could otherwise have the locks end, by a time that was never, or by the mark of another copy. */
+static int mark_code(const struct copy *c, const char *text, size_t len, char hex[MARK_CODE], struct err *e)
+{
+    const struct repo_format *f = repo_format(c->repo);
+    uint8_t key[32], code[32];
+    unsigned n;
+    CLEANUP_FREE char *all = NULL;
+    const int all_len = asprintf(&all, "%s\n%.*s", blobs_location(c->to), (int)len, text);
+    if (all_len < 0) {
+        all = NULL;
+        return err_nomem(e);
+    }
+    const int rc = hkdf_sha256(f->master_key, f->master_key_len, f->unique_id, f->unique_id_len, "snapferry copy mark",
+                               key, sizeof key, e);
+    if (rc < 0)
+        return rc;
+    const bool made = HMAC(EVP_sha256(), key, sizeof key, (const uint8_t *)all, (size_t)all_len, code, &n) != NULL;
+    OPENSSL_cleanse(key, sizeof key);
+    if (!made)
+        return err_set(e, ERR_GENERIC, 0, "the cryptographic library cannot sign the mark of a copy");
+    hex_encode(hex, code, sizeof code);
+    return 0;
+}
+
+/* The time of a mark counts only with that proof. Without one, as of an earlier version, the locks are extended. */
+static int mark_locks(struct copy *c, const char *text, struct err *e)
+{
+    char want[MARK_CODE];
+    struct locks l;
+    const char *locks = strstr(text, "\nlocked "), *code = locks ? strstr(locks, "\nsigned ") : NULL;
+    if (!code || sscanf(locks, "\nlocked %15[A-Z] %" SCNd64 " %" SCNd64 "\n", l.mode, &l.period_s, &l.since_s) != 3)
+        return 0;
+    const int rc = mark_code(c, text, (size_t)(code + 1 - text), want, e);
+    code += strlen("\nsigned ");
+    if (rc == 0 && strlen(code) >= MARK_CODE - 1 && CRYPTO_memcmp(code, want, MARK_CODE - 1) == 0)
+        c->locks = l;
+    return rc;
+}
+
 /* "complete" or "running", of which repository. */
 static int mark_read(struct copy *c, char id[2 * FORMAT_ID_MAX + 1], struct err *e)
 {
@@ -150,22 +194,23 @@ static int mark_read(struct copy *c, char id[2 * FORMAT_ID_MAX + 1], struct err 
         return err_plain(e, ERR_DAMAGE, EBADMSG, "blob %s in %s does not say what it is a copy of", COPY_MARK,
                          blobs_location(c->to));
     c->complete = !strcmp(state, "complete");
-    const char *locks = strstr((char *)data, "\nlocked ");
-    struct locks l;
-    if (locks && sscanf(locks, "\nlocked %15[A-Z] %" SCNd64 " %" SCNd64 "\n", l.mode, &l.period_s, &l.since_s) == 3)
-        c->locks = l;
-    return 0;
+    return mark_locks(c, (const char *)data, e);
 }
 
 static int mark_write(struct copy *c, const char *state, struct err *e)
 {
     const struct repo_format *f = repo_format(c->repo);
-    char id[2 * FORMAT_ID_MAX + 1], text[MARK_MAX];
+    char id[2 * FORMAT_ID_MAX + 1], text[MARK_MAX], code[MARK_CODE];
     int n = snprintf(text, sizeof text, "copy of repository %s\nstate %s\n",
                      hex_encode(id, f->unique_id, f->unique_id_len), state);
-    if (c->locking && c->locks.mode[0]) /* what is put without a lock ends what was known of locks */
+    if (c->locking && c->locks.mode[0]) { /* what is put without a lock ends what was known of locks */
         n += snprintf(text + n, sizeof text - (size_t)n, "locked %s %" PRId64 " %" PRId64 "\n", c->locks.mode,
                       c->locks.period_s, c->locks.since_s);
+        const int rc = mark_code(c, text, (size_t)n, code, e);
+        if (rc < 0)
+            return rc;
+        n += snprintf(text + n, sizeof text - (size_t)n, "signed %s\n", code);
+    }
     return c->o->dry_run ? 0 : blobs_put(c->to, COPY_MARK, text, (size_t)n, e);
 }
 

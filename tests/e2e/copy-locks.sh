@@ -63,11 +63,25 @@ same "nor by the next run" "$(both)" "0 0"
 days 49
 same "nor while more than half of the period is left" "$(both)" "0 0"
 gone=$(packs | head -n 1)
+# Whoever can write to the copy says that they were extended just now: that must not keep the run from doing it.
+mark() { curl "http://127.0.0.1:$port/b/vault/_snapferry.copy" -H "x-amz-date: $(date_now)"; }
+forge() { mark >"$WORK/mark" && sed "$1" "$WORK/mark" >"$WORK/forged" &&
+    curl -f -T "$WORK/forged" "http://127.0.0.1:$port/_put/vault/_snapferry.copy"; }
+check "the mark has a time, and is signed" eval 'mark | grep -A 1 -E "^locked COMPLIANCE 864000 [0-9]+$" |
+    grep -qE "^signed [0-9a-f]{64}$"'
 name=vault/$(realpath --relative-to="$R" "$gone" | tr -d / | sed 's/\.f$//')
 mv "$gone" "$WORK/gone"
 days 52
 n=$((all - 1))
 same "a dry run says how many would be" "$(both --dry-run)" "$n 0"
+mark >"$WORK/right"
+later=$(($(date +%s) + skew))
+for also in "" "; /^signed/d"; do
+    forge "s/^\(locked COMPLIANCE 864000\) .*/\1 $later/$also" >"$WORK/answer"
+    check "a forged mark is there" eval 'mark | grep -q "^locked COMPLIANCE 864000 $later$"'
+    same "a forged time does not count" "$(both --dry-run)" "$n 0"
+done
+curl -f -T "$WORK/right" "http://127.0.0.1:$port/_put/vault/_snapferry.copy" >"$WORK/answer"
 expect "after that they are extended, all but what the repository has no more" 0 \
     "^Extended the object locks of $n blobs, [0-9.]+ MiB" -- r main repo sync-to vault
 same "with a request for each" "$(server _extended)" "$n"
