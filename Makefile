@@ -179,9 +179,11 @@ $(PRELOADED): $(BUILD)/tests/tools/%.so: tests/tools/%.c $(FLAGS)
 $(BUILD)/tests/tools/%: $(BUILD)/tests/tools/%.o $(LIBS) $(FLAGS)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(KEYS) $(LIBS) $(PKG_LIBS) -lm
+# What it counts calls of.
+$(BUILD)/perf/bench_scale: COUNTED := -Wl,--wrap=image_find_seq,--wrap=fields_text,--wrap=fields_read,--wrap=sqlite3_step
 $(BUILD)/perf/%: $(BUILD)/perf/%.o $(LIBS) $(FLAGS)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(LIBS) $(PKG_LIBS) -lm
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(COUNTED) $(LIBS) $(PKG_LIBS) -lm
 # Kept, and made anew whenever they are missing (.SECONDARY would think a library newer than its source good enough).
 .PRECIOUS: $(BUILD)/%.o
 
@@ -223,7 +225,7 @@ CHECK = $(filter-out $(SLOW_UNIT),$(sort $(UNIT))) $(sort $(FUZZ_REPLAY)) \
         $(addprefix tests/cli/,format.sh golden.sh json-reads.sh law.sh unused-symbols.sh) \
         $(addprefix tests/e2e/,daemon-first.sh roundtrip.sh)
 # They read what the others report: they are the last of `make test`.
-REQUIREMENTS := tests/cli/requirements.sh tests/cli/keys.sh
+REQUIREMENTS := $(addprefix tests/cli/,requirements.sh keys.sh successors.sh)
 REST = $(filter-out $(CHECK) $(REQUIREMENTS),$(sort $(UNIT)) $(SCRIPTS))
 REPORT := $(BUILD)/report
 

@@ -7,7 +7,7 @@
  *   FSYNC_MS=0               each sync of the records takes so much longer
  *   STATUS_MS=100            how often `status` is asked meanwhile, in a run of its own; 0: not at all
  *   DIR=/var/tmp             where the records lie
- *   JSON=FILE                the same figures as JSON lines
+ *   JSON=FILE                the same figures as JSON lines, and what was done, counted: see `work` below
  *   VERBOSE=1                iterations of the event loop over 50 ms, and answers at the end; 2: the log as well
  *
  * The engine, its decisions, the records in a real file and the control socket are the daemon's. What is not: steps and
@@ -22,11 +22,13 @@
 #include "daemon/control/control.h"
 #include "daemon/engine/engine-impl.h"
 #include "daemon/movers/movers.h"
+#include "daemon/records/image.h"
 #include "proc/step.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sqlite3.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,6 +83,62 @@ int fsync(int fd)
 int fdatasync(int fd)
 {
     return sync_file(SYS_fdatasync, fd);
+}
+
+/* ---- what is done, counted: figures that no load of the machine changes ---- */
+
+static struct {
+    atomic_ullong walked; /* rows that a walk has come to */
+    atomic_ullong texts;  /* records, and parts of them, made to text */
+    atomic_ullong reads;  /* the same read from their text */
+    atomic_ullong sql;    /* steps of SQL statements */
+    atomic_ullong values; /* of JSON that were made */
+} work;
+
+/* The linker calls these in the place of the functions (--wrap, see the Makefile). */
+struct object *__real_image_find_seq(const struct image *m, enum row_kind k, uint64_t seq);
+struct object *__wrap_image_find_seq(const struct image *m, enum row_kind k, uint64_t seq);
+struct object *__wrap_image_find_seq(const struct image *m, enum row_kind k, uint64_t seq)
+{
+    atomic_fetch_add(&work.walked, 1);
+    return __real_image_find_seq(m, k, seq);
+}
+char *__real_fields_text(const struct fields *t, const void *s, size_t *len);
+char *__wrap_fields_text(const struct fields *t, const void *s, size_t *len);
+char *__wrap_fields_text(const struct fields *t, const void *s, size_t *len)
+{
+    atomic_fetch_add(&work.texts, 1);
+    return __real_fields_text(t, s, len);
+}
+int __real_fields_read(const struct fields *t, void *s, const char *text, size_t n);
+int __wrap_fields_read(const struct fields *t, void *s, const char *text, size_t n);
+int __wrap_fields_read(const struct fields *t, void *s, const char *text, size_t n)
+{
+    atomic_fetch_add(&work.reads, 1);
+    return __real_fields_read(t, s, text, n);
+}
+int __real_sqlite3_step(sqlite3_stmt *st);
+int __wrap_sqlite3_step(sqlite3_stmt *st);
+int __wrap_sqlite3_step(sqlite3_stmt *st)
+{
+    atomic_fetch_add(&work.sql, 1);
+    return __real_sqlite3_step(st);
+}
+
+/* Values of JSON are what Jansson allocates; texts and tables of objects, too. */
+static void *counted_malloc(size_t n)
+{
+    atomic_fetch_add(&work.values, 1);
+    return malloc(n);
+}
+
+static void work_reset(void)
+{
+    atomic_store(&work.walked, 0);
+    atomic_store(&work.texts, 0);
+    atomic_store(&work.reads, 0);
+    atomic_store(&work.sql, 0);
+    atomic_store(&work.values, 0);
 }
 
 /* ---- what comes at the next turn of the loop ---- */
@@ -621,7 +679,8 @@ static void iterate(uint64_t at_most_us)
 struct figures {
     double seconds, cpu_s, longest_ms, p99_ms, p999_ms;
     unsigned commits, completed, proven, over_100ms;
-    long rss_kib;
+    unsigned long long walked, texts, reads, sql, values;
+    long rss_start_kib, rss_kib;
     struct latencies status;
 };
 
@@ -780,7 +839,9 @@ static void __attribute__((noreturn)) run(const char *dir, unsigned n, unsigned 
     const int64_t from = mono_ns();
     const unsigned before = atomic_load(&commits);
     iterations_reset();
+    work_reset();
     fake_ns = 0;
+    x.rss_start_kib = rss_peak();
     engine_submit_backup(g, &req, submitted, NULL);
     while (!backup_id[0])
         iterate(50000);
@@ -789,6 +850,11 @@ static void __attribute__((noreturn)) run(const char *dir, unsigned n, unsigned 
     x.cpu_s = cpu_now() - cpu - (double)fake_ns / 1e9;
     x.seconds = (double)(mono_ns() - from) / 1e9;
     x.commits = atomic_load(&commits) - before;
+    x.walked = work.walked;
+    x.texts = work.texts;
+    x.reads = work.reads;
+    x.sql = work.sql;
+    x.values = work.values;
     x.rss_kib = rss_peak();
     x.longest_ms = longest_ms;
     x.p99_ms = iterations_within(0.99);
@@ -840,6 +906,7 @@ int main(int argc, char **argv)
     const unsigned slots = setting("SLOTS", 32), status_ms = setting("STATUS_MS", 100), delay = setting("FSYNC_MS", 0);
     setenv("SNAPFERRY_NO_SYSTEMD", "1", 1);
     setvbuf(stdout, NULL, _IOLBF, 0);
+    json_set_alloc_funcs(counted_malloc, free);
     printf("%u slots, %u ms added to each sync; status asked each %u ms in a second run\n", slots, delay, status_ms);
     printf("%7s %9s %7s %8s %9s %8s %10s %8s %9s | %s | %s\n", "volumes", "completed", "proven", "seconds", "CPU ms/op",
            "commits", "commits/op", "RSS MiB", "limit MiB", "iterations: 99 %  99.9 %  longest ms  >100 ms",
@@ -864,13 +931,15 @@ int main(int argc, char **argv)
             fprintf(f,
                     "{\"volumes\":%u,\"completed\":%u,\"proven\":%u,\"seconds\":%.3f,\"cpuMsPerOperation\":%.3f,"
                     "\"commits\":%u,"
-                    "\"rssKiB\":%ld,\"iterationP99Ms\":%.1f,\"iterationP999Ms\":%.1f,\"longestIterationMs\":%.1f,"
+                    "\"rowsWalked\":%llu,\"rowsWritten\":%llu,\"rowsRead\":%llu,\"sqlSteps\":%llu,\"jsonValues\":%llu,"
+                    "\"rssStartKiB\":%ld,\"rssKiB\":%ld,\"iterationP99Ms\":%.1f,\"iterationP999Ms\":%.1f,"
+                    "\"longestIterationMs\":%.1f,"
                     "\"iterationsOver100Ms\":%u,\"fsyncMs\":%u,\"slots\":%u,\"statusAsked\":%u,"
                     "\"statusMedianMs\":%.2f,"
                     "\"statusP99Ms\":%.2f,\"statusMaxMs\":%.2f}\n",
-                    n, x.completed, x.proven, x.seconds, x.cpu_s * 1000 / n, x.commits, x.rss_kib, x.p99_ms, x.p999_ms,
-                    x.longest_ms, x.over_100ms, delay, slots, s.status.n, s.status.median_ms, s.status.p99_ms,
-                    s.status.most_ms);
+                    n, x.completed, x.proven, x.seconds, x.cpu_s * 1000 / n, x.commits, x.walked, x.texts, x.reads,
+                    x.sql, x.values, x.rss_start_kib, x.rss_kib, x.p99_ms, x.p999_ms, x.longest_ms, x.over_100ms, delay,
+                    slots, s.status.n, s.status.median_ms, s.status.p99_ms, s.status.most_ms);
             fclose(f);
         }
     }
