@@ -23,6 +23,7 @@ struct page {
     json_t *list;
     uint64_t last, last_live; /* the last ended row of the page, and the last one that has not ended */
     size_t bytes;
+    int state;            /* only rows that are shown with it, STATE_ANY: all */
     bool expired;         /* only such backups */
     bool more, live_left; /* there are others; that have not ended */
 };
@@ -33,13 +34,22 @@ static bool has_ended(enum row_kind k, int state)
                               : backup_state_terminal((enum backup_state)state);
 }
 
-/* As it is shown; one that has expired is Completed as far as its row shows. */
-static const char *state_shown(enum row_kind k, const void *row)
+/* States as they are shown, where they are not those of the row: none is an enum's. */
+enum { STATE_ANY = 0, STATE_IS_UNKNOWN = -1 };
+
+/* One that has expired is Completed as far as its row shows. */
+static int state_wanted(enum row_kind k, const char *state)
+{
+    return !*state                                            ? STATE_ANY
+           : k == ROW_BACKUP && !strcmp(state, STATE_UNKNOWN) ? STATE_IS_UNKNOWN
+           : k == ROW_BACKUP && !strcmp(state, STATE_EXPIRED) ? (int)BACKUP_COMPLETED
+                                                              : enum_value(row_types[k].states, state);
+}
+
+static int state_shown(enum row_kind k, const void *row)
 {
     const struct backup *b = k == ROW_BACKUP ? row : NULL;
-    return b && b->deleting[0] ? backup_state_name(BACKUP_DELETING)
-           : b && b->unproven  ? STATE_UNKNOWN
-                               : enum_name(row_types[k].states, row_state(k, row));
+    return b && b->deleting[0] ? (int)BACKUP_DELETING : b && b->unproven ? STATE_IS_UNKNOWN : row_state(k, row);
 }
 
 static bool page_wants(const struct page *p, const void *row)
@@ -47,8 +57,8 @@ static bool page_wants(const struct page *p, const void *row)
     const struct answer_query *q = p->query;
     const struct row *r = row;
     const char *name = p->kind == ROW_OPERATION ? ((const struct operation *)row)->volume->name : "";
-    const char *state = p->expired ? "Completed" : q->state;
-    return (!*state || !strcmp(state, state_shown(p->kind, row))) && (!*q->backup || !strcmp(q->backup, r->parent)) &&
+    return (p->state == STATE_ANY || p->state == state_shown(p->kind, row)) &&
+           (!*q->backup || !strcmp(q->backup, r->parent)) &&
            (!*q->volume || !strcmp(q->volume, r->volume_id) || !strcmp(q->volume, name));
 }
 
@@ -107,9 +117,9 @@ static int add_ended(struct page *p, struct err *e)
                            .before = among_live(q->before) ? 0 : q->before,
                            .since_ns = q->since_ns > 0 ? q->since_ns : 0};
     /* One that is deleted, or was found without its outcome, has another state in its row. */
-    const bool other = !strcmp(q->state, STATE_UNKNOWN) || !strcmp(q->state, backup_state_name(BACKUP_DELETING));
-    if (*q->state && !(p->kind == ROW_BACKUP && other))
-        f.state = enum_value(row_types[p->kind].states, p->expired ? "Completed" : q->state);
+    const bool other = p->kind == ROW_BACKUP && (p->state == STATE_IS_UNKNOWN || p->state == BACKUP_DELETING);
+    if (p->state != STATE_ANY && !other)
+        f.state = p->state;
     if (f.state && !has_ended(p->kind, f.state))
         return 0; /* no ended one has that state */
     return row_each(p->facts->records, p->kind, &f, add_ended_row, p, e);
@@ -155,6 +165,7 @@ int answer_list(const struct answer_facts *f, enum row_kind k, const struct answ
                      .query = q,
                      .kind = k,
                      .list = json_array(),
+                     .state = state_wanted(k, q->state),
                      .expired = k == ROW_BACKUP && !strcmp(q->state, STATE_EXPIRED)};
     int rc = *q->state ? state_known(k, q->state, e) : 0;
     if (rc >= 0 && among_live(q->before))

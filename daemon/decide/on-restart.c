@@ -51,9 +51,20 @@ static const char *stage_of(const struct operation *op)
         return operation_is_restore(op) ? "target" : "expose";
     case OP_STARTING:
         return "start";
-    default:
-        return "move";
+    case OP_NONE:
+    case OP_RUNNING:
+    case OP_RETRYING:
+    case OP_CANCELLING:
+    case OP_CLEANING_UP:
+    case OP_COMPLETED:
+    case OP_PARTIALLY_FAILED:
+    case OP_FAILED:
+    case OP_CANCELED:
+    case OP_SKIPPED:
+    case OP_STATES:
+        break;
     }
+    return "move";
 }
 
 static void give_up(struct decide *d, struct operation *op)

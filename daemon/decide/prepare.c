@@ -126,6 +126,8 @@ static const char *waits_for(const struct operation *op, const char **stage, cha
 {
     const bool restore = operation_is_restore(op);
     const char *into = is_none(op->into) ? op->own->name : op->into->name, *phase = progress_read(op->progress).phase;
+    *stage = "move";
+    snprintf(out, cap, "its mover had read nothing%s%.60s", phase[0] ? ", phase " : "", phase);
     switch (op->state) {
     case OP_EXPOSING:
         *stage = restore ? "target" : op->exposure ? "prepare hook" : "expose";
@@ -144,9 +146,19 @@ static const char *waits_for(const struct operation *op, const char **stage, cha
         *stage = op->error.stage[0] ? op->error.stage : "move";
         snprintf(out, cap, "attempt %lld would begin too late", (long long)op->attempt + 2);
         break;
-    default:
-        *stage = "move";
-        snprintf(out, cap, "its mover had read nothing%s%.60s", phase[0] ? ", phase " : "", phase);
+    case OP_NONE:
+    case OP_QUEUED:
+    case OP_SNAPSHOTTING:
+    case OP_RUNNING:
+    case OP_CANCELLING:
+    case OP_CLEANING_UP:
+    case OP_COMPLETED:
+    case OP_PARTIALLY_FAILED:
+    case OP_FAILED:
+    case OP_CANCELED:
+    case OP_SKIPPED:
+    case OP_STATES:
+        break;
     }
     return out;
 }

@@ -568,7 +568,9 @@ static void group_step(struct decide *d, struct members *m)
         case STAGE_POST:
             post_hook(d, op);
             break;
-        default:
+        case STAGE_SNAPSHOT: /* of all members at once, above */
+        case STAGE_SNAPPED:
+        case STAGES:
             break;
         }
     }

@@ -31,6 +31,47 @@ sed -n 's/^\([a-z][^: ]*\): */\1 /p' tests/law/rooms >"$WORK/rooms"
 sed -n 's/^| `\([^`]*\)` |[^|]*| \(.*\) |$/\1 \2/p' docs/architecture.md | sed 's/ -$/ /' >"$WORK/rooms.docs"
 check "docs/architecture.md has the same table" diff "$WORK/rooms" "$WORK/rooms.docs"
 
+# Decisions are pure: their objects import what tests/law/decide-symbols lists, and nothing else. imports DIR...: FILE
+# SYMBOL of what objects import that none of them defines.
+imports() {
+    local o objects
+    mapfile -t objects < <(find "$@" -name '*.o')
+    nm --defined-only -g "${objects[@]}" | awk 'NF == 3 { print $3 }' | sort -u >"$WORK/decide.own"
+    for o in "${objects[@]}"; do
+        nm -u "$o" | awk -v f="$(basename "$o" .o)" '$2 !~ /^(_GLOBAL_OFFSET_TABLE_|__stack_chk_fail)$/ &&
+            $2 !~ /^__(asan|ubsan|tsan|sanitizer|gcov|llvm)_/ { sub(/^__isoc[0-9]+_/, "", $2)
+            if ($2 ~ /^__.*_chk$/) { sub(/^__/, "", $2); sub(/_chk$/, "", $2) }
+            print $2, "daemon/decide/" f ".c" }'
+    done | sort -u | join -v 1 - "$WORK/decide.own"
+}
+impure() { # LIST DIR...
+    local list=$1 symbol by pattern patterns is
+    shift
+    mapfile -t patterns < <(sed -n 's/^[a-z/]*: *//p' "$list" | tr -s ' ' '\n')
+    imports "$@" >"$WORK/decide.imports"
+    while read -r symbol by; do
+        is=no
+        # shellcheck disable=SC2053 # they are patterns
+        for pattern in "${patterns[@]}"; do [[ $symbol == $pattern ]] && { is=yes; break; }; done
+        [ $is = yes ] || echo "$by imports $symbol, which is not in ${list##*/}"
+    done <"$WORK/decide.imports"
+    mapfile -t patterns < <(sed -n '/^libc/d; s/^[a-z/]*: *//p' "$list" | tr -s ' ' '\n')
+    for pattern in "${patterns[@]}"; do
+        # shellcheck disable=SC2053
+        while read -r symbol _; do [[ $symbol == $pattern ]] && continue 2; done <"$WORK/decide.imports"
+        echo "no decision imports $pattern any more: strike it off ${list##*/}"
+    done
+}
+same "decisions import no I/O, no clock and no environment" "$(impure tests/law/decide-symbols "$build/daemon/decide")" ""
+# The compiler names the switch that lacks a new state, if no default takes it. Of classes of errors others may come.
+same "no switch over states has a default" "$(grep -rl --include='*.c' '^ *default:' \
+    daemon/{decide,engine,answers,schedule,metrics})" daemon/decide/outcome.c
+states='Queued|Snapshotting|Exposing|Starting|Running|Retrying|Cancelling|CleaningUp|Moving|Finalizing|Deleting|Completed'
+states+='|PartiallyFailed|Failed|Canceled|Skipped|creating|present|removing'
+by_word() { grep -rnE --include='*.c' "str[a-z]*cmp\([^;]*(\"($states)\"|_state_name\()" "$@"; }
+same "states are compared as enums, but for what the command reads of answers" \
+    "$(by_word daemon | grep -v '^daemon/cli/')" ""
+
 # It can fail: the product with files of $WORK/product added.
 new=$WORK/product
 reset() { rm -rf "$new" && mkdir -p "$new"; }
@@ -84,6 +125,21 @@ add base/again.c <<<'void err_set(void); void err_set(void) {}'
 noticed "a symbol that is defined twice" 'err_set is defined twice: .*base/again\.c.*'
 mkdir -p "$new/build" && cp "$build/snapferry" "$new/build/snapferryd"
 noticed "a daemon with the data path in it" 'snapferryd contains backup_run of daemon/mover/backup\.c'
+
+# What is added here is of its own room as well: a decision that asks the clock, and the environment.
+reset
+add daemon/decide/added.c <<<'#include <stdlib.h>
+#include "base/time.h"
+int added(void); int added(void) { return getenv("HOME") != NULL && now_ns() > 0; }'
+impure tests/law/decide-symbols "$build/daemon/decide" "$new/build/daemon/decide" >"$WORK/impure"
+same "a decision that asks the clock and the environment" "$(cat "$WORK/impure")" \
+    "daemon/decide/added.c imports getenv, which is not in decide-symbols
+daemon/decide/added.c imports now_ns, which is not in decide-symbols"
+{ cat tests/law/decide-symbols; echo 'base: err_unheard_of'; } >"$WORK/symbols"
+same "a symbol that none imports any more" "$(impure "$WORK/symbols" "$build/daemon/decide")" \
+    "no decision imports err_unheard_of any more: strike it off symbols"
+echo 'bool x = !strcmp(state, "Running");' >"$WORK/by-name/one.c"
+check "a state compared by its word would be noticed" by_word "$WORK/by-name"
 
 reset
 EXCEPTIONS=$WORK/exceptions
