@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* model-states.h - changes of states that are in no table; for model.h */
+/* model-states.h - changes of states: how often each, and those that are in no table; for model.h */
 #ifndef SNAPFERRY_TESTS_UNIT_MODEL_STATES_H
 #define SNAPFERRY_TESTS_UNIT_MODEL_STATES_H
 
@@ -9,9 +9,13 @@
 
 static bool rows_undone;    /* changes of rows are being taken back */
 static char odd_state[256]; /* the last change that is in no table */
+enum { STATES_MOST = 16 };
+_Static_assert((int)OP_STATES <= STATES_MOST && (int)BACKUP_STATES <= STATES_MOST && (int)NATIVE_STATES <= STATES_MOST,
+               "each state has its place");
+static uint64_t state_changes[MACHINES][STATES_MOST][STATES_MOST];
 
 /* Once the transaction is over, turn() reports it. */
-static void note_odd_state(enum row_kind k, const char *id, const void *was, const void *now)
+static void note_state_change(enum row_kind k, const char *id, const void *was, const void *now)
 {
     int from, to;
     enum machine machine;
@@ -36,6 +40,8 @@ static void note_odd_state(enum row_kind k, const char *id, const void *was, con
     default:
         return;
     }
+    if (from != to)
+        state_changes[machine][from][to]++;
     if (!states_allow(machine, from, to))
         snprintf(odd_state, sizeof odd_state, "%s became %s and was %s", id,
                  enum_name(states_machines[machine].names, to), enum_name(states_machines[machine].names, from));

@@ -91,22 +91,6 @@ static struct model {
     uint64_t seed, boot;
 } m;
 
-/* state x event of operations, by kind: how often */
-enum cell {
-    CELL_LOOK,
-    CELL_CANCEL,
-    CELL_WORK,
-    CELL_WORK_FAILED,
-    CELL_READY,
-    CELL_OK,
-    CELL_FAILED,
-    CELL_RESTART,
-    CELLS
-};
-static const char *const cell_names[CELLS] = {"sweep", "cancel", "work-done",   "work-failed",
-                                              "ready", "moved",  "move-failed", "restart"};
-static uint64_t cells[KINDS][OP_STATES][CELLS];
-
 static uint64_t bookmarks_used; /* lists of changes since a native snapshot that was gone */
 static jmp_buf violation;
 static char violated_what[1024];
@@ -173,19 +157,7 @@ static void put(json_t *set, const char *key)
     json_object_set_new(set, key, json_true());
 }
 
-static enum op_state state_of(const char *id, enum op_kind *kind)
-{
-    const struct operation *op = operation_peek(m.records, id);
-    *kind = op ? op->kind : KIND_NONE;
-    return op ? op->state : OP_NONE;
-}
-
-static void count_cell(const char *id, enum cell c)
-{
-    enum op_kind kind;
-    const enum op_state s = state_of(id, &kind);
-    cells[kind][s][c]++;
-}
+#include "tests/unit/model-cells.h"
 
 /* ---- rows that are durable, as the next daemon would find them ---- */
 
@@ -565,8 +537,7 @@ static void end_work(unsigned i, unsigned how, bool canceled)
         json_object_del(m.frozen, w->id); /* it has run, whatever it answered */
     if (w->work == WORK_POST_HOOK && how == 0)
         ev->result.fired = one_in(20);
-    if (w->row == ROW_OPERATION)
-        count_cell(w->id, how == 0 ? CELL_WORK : CELL_WORK_FAILED);
+    count_work(w, how == 0 ? CELL_WORK : CELL_WORK_FAILED);
     drop_work(i);
     event_post(&m.d, ev);
 }

@@ -624,7 +624,7 @@ static void row_changed(enum row_kind k, const char *id, const void *was, const 
 {
     (void)arg;
     note_end(k, id, was, now);
-    note_odd_state(k, id, was, now);
+    note_state_change(k, id, was, now);
     if (m.changing)
         m.changing(k, id, was, now);
     decide_row_changed(&m.d, k, id, was, now);
@@ -674,7 +674,6 @@ static void daemon_end(bool keep_records)
 static int note_restart(const struct operation *op, void *arg)
 {
     (void)arg;
-    cells[op->kind][op->state][CELL_RESTART]++;
     if (op->state == OP_SNAPSHOTTING || op->state == OP_EXPOSING || op->state == OP_STARTING ||
         op->state == OP_RETRYING)
         note_given_up(op);
@@ -690,6 +689,7 @@ static void restart(bool reboot)
     json_object_clear(m.unprepared);
     json_object_clear(m.late);
     json_object_clear(m.read);
+    count_all(CELL_RESTART);
     operation_each(m.records, &live, note_restart, NULL, NULL);
     while (m.n_works) { /* its children die with it, at any point of what they do */
         if (maybe() && m.works[0].work != WORK_COMMIT)
