@@ -67,6 +67,12 @@ crashes() {
         die staging-unlinked call abort "$t"
         call abort "$t"; same "$fs $point: aborted in two goes" "$(files)" "$(jq -r .handle <<<"$n")"
     done
+    t=$(call target "$M/vm/final.img" 9000001 "$(uuid)" keep)
+    if die staging-removed call abort "$t"; then
+        call abort "$t"; same "$fs staging-removed: aborting again is no error" "$? $(files)" "0 $(jq -r .handle <<<"$n")"
+    else
+        fail "$fs staging-removed: the call dies there"
+    fi
     for point in staging-synced staging-renamed staging-committed; do
         alias=$(uuid)
         t=$(call target "$M/vm/final.img" 9000001 "$alias" keep); call fill "$n" "$t"

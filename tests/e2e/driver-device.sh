@@ -55,6 +55,10 @@ else
 fi
 wipefs -qa "$dev"
 expect "an empty device is taken" 0 -- call target "$dev" 1048576 "$(uuid)" keep
+t=$(call target "$dev" 1048576 "$(uuid)" keep)
+{ SNAPFERRY_CRASH_AT=device-target-synced call commit "$t"; } >/dev/null 2>&1
+same "killed at device-target-synced, before a restore is complete" $? 137
+expect "which is completed by the same call" 0 -- call commit "$t"
 same "without contents the loop's file is the identity" "$(call resolve "$dev" | jq -r .id)" \
     "device:loop$(sed 's#/#:#g' <<<"$WORK")$(sed 's#_#_5f#g' <<<:raw)"
 
@@ -124,7 +128,10 @@ for point in overlay-asked overlay-made; do
         "$(losetup -n -O BACK-FILE | grep -c "$WORK/cow-")"
 done
 expect "the same call again" 0 -- call --hook "$WORK/hook" expose "$n" overlay rw "$a"
-call --hook "$WORK/hook" unexpose "$(call --hook "$WORK/hook" exposures)"
+x=$(call --hook "$WORK/hook" exposures)
+{ SNAPFERRY_CRASH_AT=overlay-removed call --hook "$WORK/hook" unexpose "$x"; } >/dev/null 2>&1
+same "killed at overlay-removed: it is gone" "$? $(call --hook "$WORK/hook" exposures | wc -l)" "137 0"
+expect "removing it again is no error" 0 -- call --hook "$WORK/hook" unexpose "$x"
 check "the whole suite with overlays" "$TOOLS/driver_suite" --driver device --match "$dev" \
     --volume "$dev" --hook "$WORK/hook"
 

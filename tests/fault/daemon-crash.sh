@@ -4,6 +4,17 @@
 # it comes to an end by itself, with nothing leaked, and the next backup and restore work (AO-41, MS-36, RS-20, E-04).
 # POINTS="a b" tries only these.
 SHARDS=4
+# All points of the daemon, its steps and its movers: from the sources, so that no new one is forgotten.
+all_points() {
+    local root
+    root=$(realpath "$(dirname "$0")/../..")
+    { grep -rohE --include='*.c' 'crash_point\((d, )?"[a-z-]+"\)|"engine-[a-z-]+"' "$root"/{daemon,proc,io} |
+        sed 's/.*"\(.*\)".*/\1/'
+        sed -n '/points\[.*\] *=/,/};/p' "$root/io/native/tag.c" | grep -oE '"[a-z-]+"' | tr -d '"'; } | sort -u
+}
+# Those that others of the tests pass, and a backup, restore or delete of a file does not.
+ELSEWHERE=$(dirname "$0")/crash-elsewhere.txt
+listed() { sed -n 's/^\([a-z-]*\)\t.*/\1/p' "$ELSEWHERE" | sort -u; }
 if [ -z "${SHARD:-}" ]; then
     # Most of the time is waiting: several at once, each with a daemon and file systems of its own.
     . "$(dirname "$0")/../lib.sh"
@@ -26,6 +37,33 @@ if [ -z "${SHARD:-}" ]; then
         check "all of part $i ran" grep -q '^1\.\.' "$WORK/$i"
     done
     check "the points are reached ($reached)" test "$reached" -ge 30
+    # Each line of the list: a test that has the point, by its name or in a loop over its last words, or a reason.
+    wrong() { # FILE
+        local point where why words
+        while IFS=$'\t' read -r point where; do
+            [[ $point != \#* ]] || continue
+            why=${where#* } where=${where%% *} words=$point
+            all_points | grep -qx -- "$point" || echo "$point: there is no such point"
+            if [ "$where" = - ]; then
+                [ ${#why} -ge 20 ] || echo "$point: no reason"
+                continue
+            fi
+            [ -f "$(dirname "$0")/../../$where" ] || { echo "$point: there is no $where"; continue; }
+            until grep -qE -- "(^|[^a-z-])$words([^a-z-]|\$)" "$(dirname "$0")/../../$where"; do
+                [[ $words == *-* ]] || { echo "$point: $where does not die there"; break; }
+                words=${words#*-}
+            done
+        done <"$1"
+    }
+    same "the others are passed by another test, or it is said why not" "$(wrong "$ELSEWHERE")" ""
+    printf '%s\ttests/e2e/restore.sh\n' no-such-point staging-durable frozen >"$WORK/list"
+    printf 'frozen\t- no\nfrozen\ttests/e2e/none.sh\n' >>"$WORK/list"
+    same "a line that is wrong is noticed" "$(wrong "$WORK/list")" "no-such-point: there is no such point
+no-such-point: tests/e2e/restore.sh does not die there
+staging-durable: tests/e2e/restore.sh does not die there
+frozen: tests/e2e/restore.sh does not die there
+frozen: no reason
+frozen: there is no tests/e2e/none.sh"
     finish
 fi
 . "$(dirname "$0")/../daemon-lib.sh"
@@ -43,19 +81,15 @@ target = $WORK/far/scratch"
 config_class xfs "$WORK/xfs" 'snapshots-to-retain = 1' 'backup-storage-class = far' "hook-pre-snapshot = $WORK/hook" \
     "hook-post-snapshot = $WORK/hook"
 
-# All points of the rooms that a backup, a restore and a delete run through: from the sources, so that no new one is
-# forgotten. Those of opening damaged or older records, of plugins, of schedules, of maintenance, and of drivers that
-# nothing here uses have tests of their own.
 if [ -z "${POINTS:-}" ]; then
-    POINTS=$({ grep -ohE 'crash_point\((d, )?"[a-z-]+"\)' daemon/*/*.c proc/*.c io/native/*.c | sed 's/.*"\(.*\)".*/\1/'
-        sed -n '/points\[.*\] *=/,/};/p' io/native/tag.c | grep -oE '"[a-z-]+"' | tr -d '"'; } |
-        grep -vE '^(records-(migrat|created|aside|log-aside|rebuilt|new|swapped)|(plugin|schedule|maintenance)-)' |
-        grep -vE '^(lvm|qemu|zfs|subvolume)-' | sort -u |
-        awk -v n=$SHARDS -v k="$SHARD" 'NR % n == k')
+    POINTS=$(all_points | comm -23 - <(listed) | awk -v n=$SHARDS -v k="$SHARD" 'NR % n == k')
 fi
 for point in $POINTS; do
     rm -f "$WORK/ran"
     touch "$LOG"; from=$(wc -l <"$LOG")
+    [[ $point != schedule-* ]] || config_add job "[job \"often\"]
+volumes = $WORK/xfs/v.img
+on-calendar = *:*:0/2"
     daemon_start SNAPFERRY_CRASH_AT="$point" || true
     A=$(timeout 10 "$SNAPFERRY" backup "$WORK/xfs/v.img" --json --runtime-dir "$RUN" --state-dir "$STATE" \
         --config-dir "$CONF" 2>/dev/null | tail -n 1 | jq -r '.backup // empty' 2>/dev/null)
@@ -78,9 +112,10 @@ for point in $POINTS; do
         tail -n +$((from + 1)) "$LOG" | grep -q 'killed by signal 9' && hit=step
     fi
     daemon_kill
+    rm -f "$CONF/conf.d/job.ini"
     for p in $(pgrep -f "snapferry-mover.*$WORK/"); do kill -KILL "$p"; done
     if [ $hit = no ]; then
-        echo "# $point is not passed by backup, restore or delete here"
+        fail "crash at $point" "it is not passed by backup, restore or delete: is there a test that does, for $ELSEWHERE?"
         continue
     fi
     bad=
