@@ -25,7 +25,7 @@ struct mover;
 #define LOG_TAIL 16
 #define MOVER_UNIT_PREFIX "snapferry-mover@"
 
-enum kill_reason { KILL_NONE, KILL_CANCEL, KILL_STALL, KILL_DURATION, KILL_START, KILL_PROTOCOL };
+enum kill_reason { KILL_NONE, KILL_CANCEL, KILL_STALL, KILL_DURATION, KILL_START, KILL_PROTOCOL, KILL_VERSION };
 
 /* How to start one, made from a spec once, for both back ends. */
 struct mover_launch {
@@ -61,6 +61,7 @@ struct mover {
     bool killed_now;     /* SIGKILL was sent */
     char violation[200]; /* of the protocol, the last one */
     unsigned violations;
+    bool other_version; /* its protocol is none that this daemon has: no message of it can be relied on */
     int64_t renewed_ns; /* when it last requested credentials, monotonic */
     int64_t dial_window_ns;
     unsigned dials; /* in that window */

@@ -45,7 +45,7 @@ static int on_tick(sd_event_source *s, uint64_t usec, void *arg);
 
 static void mover_misbehaved(struct mover *v)
 {
-    mover_kill(v, KILL_PROTOCOL);
+    mover_kill(v, v->other_version ? KILL_VERSION : KILL_PROTOCOL);
 }
 
 static const struct mover_ops ops = {

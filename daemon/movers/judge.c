@@ -166,6 +166,12 @@ static void judge_killed(const struct mover *v, struct mover_end *end)
     case KILL_PROTOCOL:
         end_set(end, MOVER_DIED, ERR_GENERIC, v, "was killed after repeated protocol violations: %s", v->violation);
         break;
+    case KILL_VERSION:
+        end_set(end, v->go ? MOVER_DIED : MOVER_NEVER_STARTED, ERR_GENERIC, v, "%s: %s, of another version",
+                v->go ? "was killed" : "never started", v->violation);
+        err_hint(&end->err, "both programs must be of one version: complete the upgrade, then `systemctl restart "
+                            "snapferryd`; it is tried again until then");
+        break;
     case KILL_CANCEL:
     case KILL_NONE:
         end_set(end, MOVER_CANCELED, ERR_INTERRUPTED, v, "did not end within cancel-grace and was killed%s", last);

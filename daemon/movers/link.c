@@ -137,12 +137,13 @@ static int64_t second_ns(void)
     return NS_PER_S;
 }
 
-/* A single violation of the protocol may be a bug of an older version; repeated ones are not tolerated. */
+/* A single violation of the protocol may be a bug of an older version; repeated ones are not tolerated. A version that
+ * this one does not have will not become another one. */
 static void protocol_violated(struct mover *v)
 {
     log_warning("mover of %s: %s; connection closed", v->operation, v->violation);
     conn_close(v);
-    if (++v->violations >= VIOLATIONS_MAX && !v->gone)
+    if ((++v->violations >= VIOLATIONS_MAX || v->other_version) && !v->gone)
         v->owner->ops->misbehaved(v);
 }
 

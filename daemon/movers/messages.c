@@ -40,8 +40,8 @@ static bool on_hello(struct mover *v, const json_t *m)
     json_int_t p = json_integer_value(protocol);
     bool resumed = json_is_true(json_object_get(m, "resumed"));
     if (!json_is_integer(protocol) || (p != MOVER_PROTOCOL && p != MOVER_PROTOCOL - 1)) {
-        snprintf(v->begin_error, sizeof v->begin_error, "protocol is not %d", MOVER_PROTOCOL);
-        return set_violation(v, "protocol %lld instead of %d", (long long)p, MOVER_PROTOCOL);
+        v->other_version = json_is_integer(protocol);
+        return set_violation(v, "it has protocol %lld, this snapferryd has %d", (long long)p, MOVER_PROTOCOL);
     }
     if (resumed != v->go)
         return set_violation(v, resumed ? "claims to be working without GO" : "requests its job a second time");

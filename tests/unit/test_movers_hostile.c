@@ -76,6 +76,15 @@ static void leave(const char *fmt, ...)
     vdprintf(result_fd, fmt, ap);
     va_end(ap);
 }
+/* In few writes. */
+static void leave_often(const char *text, unsigned n)
+{
+    FILE *f = fdopen(dup(result_fd), "w");
+    while (f && n--)
+        fputs(text, f);
+    if (!f || fclose(f))
+        _exit(96);
+}
 static void leave_good(const char *operation, int code)
 {
     leave("{\"operation\":\"%s\",\"kind\":\"backup\",\"code\":%d,\"pid\":%d,\"started\":true,\"error\":%s,"
@@ -158,14 +167,22 @@ static void protocol_breakers(const char *path)
                 close(sock);
         }
     }
-    if (!strcmp(me, "protocol-9")) {
-        for (;;) {
-            dial(path);
-            say("HELLO", "\"protocol\":9");
-            char byte;
-            if (recv(sock, &byte, 1, 0) <= 0)
-                close(sock);
-        }
+    if (!strcmp(me, "protocol-9") || !strcmp(me, "becomes-9")) {
+        if (!strcmp(me, "becomes-9"))
+            begin(path);
+        dial(path);
+        say("HELLO", "\"protocol\":9,\"resumed\":false");
+        wait_for_death(); /* one is enough */
+    }
+    if (!strcmp(me, "protocol-0")) { /* the version before */
+        dial(path);
+        say("HELLO", "\"protocol\":0,\"pid\":1,\"resumed\":false");
+        hear();
+        say("READY", "");
+        hear();
+        say("START", "");
+        leave_good(me, 0);
+        _exit(0);
     }
     if (!strcmp(me, "resumed")) {
         for (;;) {
@@ -330,22 +347,19 @@ static void leavers(const char *path)
     if (!strcmp(me, "r-large")) { /* valid, and too large to be parsed in the loop */
         leave("{\"operation\":\"%s\",\"kind\":\"backup\",\"code\":0,\"pid\":%d,\"snapshotID\":\"%032d\",\"x\":[0", me,
               (int)getpid(), 1);
-        for (int i = 0; i < 1 << 20; i++)
-            leave(",0");
+        leave_often(",0", 1 << 20);
         leave("]}");
     }
     if (!strcmp(me, "r-wide")) {
         leave("{\"operation\":\"%s\",\"kind\":\"backup\",\"code\":0,\"pid\":%d,\"snapshotID\":\"%032d\",\"x\":[[]", me,
               (int)getpid(), 1);
-        for (int i = 0; i < 300000; i++)
-            leave(",[]");
+        leave_often(",[]", 300000);
         leave("]}");
     }
     if (!strncmp(me, "r-slow", 6)) /* valid, and what a parser can have to do with 1 MiB */
         leave_slow();
     if (!strcmp(me, "r-deep"))
-        for (int i = 0; i < 100000; i++)
-            leave("[");
+        leave_often("[", 100000);
     if (!strcmp(me, "r-controls")) {
         leave(
             "{\"operation\":\"%s\",\"kind\":\"backup\",\"code\":1,\"pid\":%d,\"error\":{\"class\":\"x\",\"exit\":9999,"
@@ -421,7 +435,6 @@ static void test_protocol_breakers(void **state)
         {"many-values", "more than 256 values"},
         {"no-hello", "first message is not HELLO"},
         {"other-operation", "another operation"},
-        {"protocol-9", "protocol"},
         {"resumed", "without GO"},
     };
     struct rig r;
@@ -433,6 +446,23 @@ static void test_protocol_breakers(void **state)
     }
     expect(&r, "early", MOVER_DIED, "protocol violations", 10);
     assert_int_equal(r.started, 0);
+    rig_free(&r);
+}
+
+/* MS-54: of the version before one may be; any other ends at once, and it is said what to do. */
+static void test_other_versions(void **state)
+{
+    struct rig r;
+    (void)state;
+    rig_new(&r, own_path);
+    expect(&r, "protocol-0", MOVER_OK, "", 10);
+    assert_int_equal(r.started, 1);
+    expect(&r, "protocol-9", MOVER_NEVER_STARTED,
+           "never started: it has protocol 9, this snapferryd has 1, of another version", 10);
+    assert_int_equal(r.ready, 0);
+    assert_non_null(strstr(r.err.hint, "both programs must be of one version"));
+    expect(&r, "becomes-9", MOVER_DIED, "was killed: it has protocol 9, this snapferryd has 1, of another version", 10);
+    assert_non_null(strstr(r.err.hint, "systemctl restart snapferryd"));
     rig_free(&r);
 }
 
@@ -577,9 +607,13 @@ int main(int argc, char **argv)
     if (!realpath("/proc/self/exe", own_path))
         return 1;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_protocol_breakers), cmocka_unit_test(test_never_ready),
-        cmocka_unit_test(test_talkers),           cmocka_unit_test(test_deaf),
-        cmocka_unit_test(test_results),           cmocka_unit_test(test_slow_results),
+        cmocka_unit_test(test_protocol_breakers),
+        cmocka_unit_test(test_other_versions),
+        cmocka_unit_test(test_never_ready),
+        cmocka_unit_test(test_talkers),
+        cmocka_unit_test(test_deaf),
+        cmocka_unit_test(test_results),
+        cmocka_unit_test(test_slow_results),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

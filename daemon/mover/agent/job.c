@@ -477,8 +477,11 @@ static int job_check(struct job *j, const char *operation, struct err *e)
     int64_t protocol, cache;
     int rc = member_number(j->doc, "protocol", 0, INT32_MAX, 0, &protocol, e);
     if (rc == 0 && protocol != MOVER_PROTOCOL && protocol != MOVER_PROTOCOL - 1)
-        return err_set(e, ERR_USAGE, EPROTO, "job has protocol %lld, this mover supports %d", (long long)protocol,
-                       MOVER_PROTOCOL);
+        rc = err_set(e, ERR_USAGE, EPROTO, "job has protocol %lld, this mover supports %d: of another version",
+                     (long long)protocol, MOVER_PROTOCOL);
+    if (rc == -EPROTO)
+        return err_hint(e, "both programs must be of one version: complete the upgrade, then `systemctl restart "
+                           "snapferryd`");
     if (rc == 0)
         rc = member_text(j->doc, "operation", true, OPERATION_MAX, &j->operation, e);
     if (rc == 0 && strcmp(j->operation, operation) != 0)
