@@ -34,7 +34,7 @@ static void explain_class(const struct answer_facts *f, struct cfg_subject v, co
                         json_pack("{s:s,s:s,s:s}", "name", k->name, "driver", k->driver, "origin", k->origin));
     add_text(text, "Storage class \"%s\" (%s), driver %s.", k->name, k->origin, k->driver);
     if (v.labels && *v.labels)
-        add_text(text, "Its storage says of it: %s.", v.labels);
+        add_text(text, "Its storage reports: %s.", v.labels);
     jset_str(answer, "mechanism", look->mechanism);
     if (look->mechanism[0])
         add_text(text, "A backup reads it through: %s%s%s, %s.", look->mechanism,

@@ -140,7 +140,7 @@ void add_general_problems(const struct answer_facts *f, json_t *list)
                     "the last reload was refused: %s", f->config.error);
     if (d && d->recovered)
         add_problem(list, "warning",
-                    "docs/records.md says what is known again from storage and repositories, and what is not", "%s",
+                    "docs/records.md lists what is rebuilt from storage and repositories, and what is not", "%s",
                     d->news);
     add_job_problems(f->records, &f->jobs, list);
     if (d)

@@ -52,7 +52,7 @@ static void add_trouble(const struct operation *op, json_t *problems)
     }
     if (op->cleanup_error[0])
         add_problem(problems, "warning", "it is tried again; what is left is removed as soon as the storage allows",
-                    "%s: what its backup made cannot be released: %s", name_of(op), op->cleanup_error);
+                    "%s: objects created for its backup cannot be removed: %s", name_of(op), op->cleanup_error);
     if (op->state == OP_RETRYING) {
         char hint[700];
         snprintf(hint, sizeof hint, "`snapferry logs %.300s` has what led to it; `snapferry cancel %.300s` gives it up",
@@ -167,7 +167,8 @@ static void add_last_failures(const struct answer_facts *f, json_t *problems)
         char hint[1400];
         if (l && l->half) {
             snprintf(hint, sizeof hint,
-                     "restore it again; if it is right as it is, `snapferry delete %.1200s` ends this", l->half);
+                     "restore it again; if its contents are right, `snapferry delete %.1200s` clears this problem",
+                     l->half);
             add_problem(problems, "error", hint,
                         "%s is incomplete: %s did not write all of it; so are the backups of it made since", l->name,
                         l->half);
@@ -207,7 +208,7 @@ static void add_unprotected(const struct volume_lines *x, json_t *problems)
         char hint[1400];
         if (l->state != VOLUME_UNPROTECTED)
             continue;
-        snprintf(hint, sizeof hint, "`snapferry explain %.1300s` says what backs it up, and when", l->name);
+        snprintf(hint, sizeof hint, "`snapferry explain %.1300s` shows what backs it up, and when", l->name);
         add_problem(problems, "warning", l->hint[0] ? l->hint : hint, "%s is not protected: %s", l->name, l->why);
     }
 }

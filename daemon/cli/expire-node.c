@@ -25,7 +25,8 @@ static int check_name(const struct options *o, struct err *e)
         return err_hint(e, "the NAME in sources snapferry@NAME:/..., as `snapshot list --wide` shows them");
     }
     if (!o->yes && !o->dry_run && !confirm_needed(o)) {
-        err_set(e, ERR_USAGE, 0, "--node deletes the last good copies of all volumes of %s, and nobody can be asked",
+        err_set(e, ERR_USAGE, 0,
+                "--node deletes the last good copies of all volumes of %s, and there is no terminal to confirm on",
                 text_name(o->node));
         return err_hint(e, "look at what --dry-run lists, and use --yes");
     }
@@ -33,7 +34,7 @@ static int check_name(const struct options *o, struct err *e)
         return 0;
     const int rc = cli_node_name(o, own, e);
     if (rc < 0)
-        return err_hint(e, "whether %s is this node cannot be told without it; --force deletes it anyway",
+        return err_hint(e, "cannot determine whether %s is this node without it; --force deletes it anyway",
                         text_name(o->node));
     if (strcmp(own, o->node) != 0)
         return 0;

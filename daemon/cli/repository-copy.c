@@ -138,7 +138,7 @@ int cli_repo_sync(const struct options *o, struct err *e)
     blobs_limit(repo_blobs(r), NULL, NULL);
     blobs_stop(repo_blobs(r), NULL);
     if (rc == -ECANCELED)
-        err_hint(e, "what was copied stays; the next run goes on from there");
+        err_hint(e, "what was copied is kept; the next run continues from there");
     if (rc < 0)
         return rc;
     print_copy(o, to ? blobs_location(to) : text_name(o->args[0]), &c, mono_s() - since);

@@ -44,7 +44,7 @@ void aside_add(struct decide *d, enum row_kind k, const char *id, const struct e
         a->since_ns = now;
         a->next = d->asides;
         d->asides = a;
-        log_warning("%s cannot be recorded and waits, everything else goes on: %s", id, e->msg);
+        log_warning("%s cannot be recorded, retrying; other operations continue: %s", id, e->msg);
     }
     a->err = *e;
     a->until_ns = now + pause_ns(a->tries++);

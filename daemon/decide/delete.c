@@ -242,7 +242,9 @@ static bool delete_plugins(struct decide *d, struct operation *op, const struct 
     if (!cfg_plugin(d->world.cfg, plugin)) {
         if (op->force)
             return true;
-        wait_for(d, op, "its mover plugin is no longer in the configuration; --force forgets what it stored");
+        wait_for(d, op,
+                 "its mover plugin is no longer in the configuration; --force deletes the record and leaves the stored "
+                 "data");
         return false;
     }
     plan_work(d, ROW_OPERATION, op->id, WORK_DELETE_PLUGIN,

@@ -64,9 +64,9 @@ void operation_adopt(struct decide *d, struct operation *op)
         return;
     if (op->adoptions >= ADOPTIONS_MAX) {
         struct err e = ERR_INIT;
-        err_set(&e, ERR_GENERIC, 0, "%d daemons in a row ended after they had taken over its mover or read its result",
-                ADOPTIONS_MAX);
-        err_hint(&e, "the journal of snapferryd has the reason; the result was removed");
+        err_set(&e, ERR_GENERIC, 0,
+                "the daemon ended %d times in a row after it took over its mover or read its result", ADOPTIONS_MAX);
+        err_hint(&e, "see the journal of snapferryd for the reason; the result was removed");
         plan_mover_forget(d, op->id, NULL, NULL);
         operation_attempt_failed(d, op, "move", &e, false);
         return;

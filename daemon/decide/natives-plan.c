@@ -196,7 +196,7 @@ static void plan_failed(struct plan *p, size_t i)
     if (number == 0)
         number = 1;
     if (!p->r->keep_on_failure) {
-        say(f, DUE, "the move of its data failed for good, and keep-on-failure is off");
+        say(f, DUE, "its backup failed or was canceled, and keep-on-failure is off");
         return;
     }
     if (newer + slot < number) {

@@ -72,7 +72,7 @@ static void give_up(struct decide *d, struct operation *op)
     struct err e = ERR_INIT;
     err_set(&e, ERR_INTERRUPTED, 0, "the daemon was restarted %s, and on-restart = fail",
             op->state == OP_SNAPSHOTTING || op->state == OP_QUEUED ? "while snapshots were taken"
-            : op->state == OP_RUNNING                              ? "and its mover no longer existed"
+            : op->state == OP_RUNNING                              ? "and its mover had ended"
             : op->state == OP_RETRYING                             ? "while it waited for another attempt"
                                                                    : "before it had a mover");
     operation_attempt_failed(d, op, stage_of(op), &e, false);

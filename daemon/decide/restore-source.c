@@ -22,15 +22,16 @@ int restore_refused(const struct request_args *req, bool named, struct err *e)
             req->target);
     if (!is_plain_path(req->target)) { /* no driver takes it */
         err_set(e, ERR_USAGE, EINVAL, "the restore target \"%s\" has \".\", \"..\" or \"//\" in its path", req->target);
-        return err_hint(e, "name it as `realpath -m` prints it");
+        return err_hint(e, "use the path that `realpath -m` prints");
     }
     if (req->length == 0)
         return err_set(e, ERR_USAGE, EINVAL, "the length of a range is at least one byte");
     if (req->only_new && (req->differential || request_is_ranged(req)))
-        return err_set(e, ERR_USAGE, EINVAL, "--new has nothing that --differential or a range could leave as it is");
-    if (req->from == FROM_NATIVE && only)
         return err_set(e, ERR_USAGE, EINVAL,
-                       "%s is done with the repository's contents: --from native is not possible with it", only);
+                       "--new cannot be combined with --differential or a range: a new target has no data to keep");
+    if (req->from == FROM_NATIVE && only)
+        return err_set(e, ERR_USAGE, EINVAL, "%s needs the repository's copy: it cannot be combined with --from native",
+                       only);
     return 0;
 }
 

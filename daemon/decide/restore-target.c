@@ -127,7 +127,7 @@ int target_in_use(struct decide *d, const char *target, bool in_place, struct er
     if (reader.snapshot)
         err_plain(e, ERR_BUSY, EBUSY, "backup %s is taking a snapshot of %s", reader.backup, target);
     else
-        err_plain(e, ERR_BUSY, EBUSY, "backup %s reads %s as it is, without a snapshot", reader.backup, target);
+        err_plain(e, ERR_BUSY, EBUSY, "backup %s reads %s directly, without a snapshot", reader.backup, target);
     return err_hint(e, "wait until it has ended, or end it with `snapferry cancel %s`", reader.backup);
 }
 
@@ -150,7 +150,7 @@ int target_found_refused(const struct request_args *req, const struct target_fou
     if (!found->exists)
         return 0;
     if (req->only_new)
-        return err_plain(e, ERR_TARGET, EEXIST, "%s exists, and --new was asked for", req->target);
+        return err_plain(e, ERR_TARGET, EEXIST, "%s exists, and --new was given", req->target);
     if (found->block || req->overwrite || keeps) /* a driver refuses a device that is in use */
         return 0;
     err_plain(e, ERR_TARGET, EEXIST, "%s exists", req->target);

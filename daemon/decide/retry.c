@@ -70,7 +70,7 @@ static void why_native_not(const struct retry *r, const struct operation *op, co
     if (!op->native[0])
         snprintf(out, cap, "no native snapshot was taken");
     else if (raw)
-        snprintf(out, cap, "%s has no snapshot: what it holds now is of another time", raw);
+        snprintf(out, cap, "%s has no native snapshot: its data may have changed since the backup", raw);
     else if (!n)
         snprintf(out, cap, "its native snapshot %s is gone", op->native);
     else if (strcmp(n->parent, op->parent) != 0)

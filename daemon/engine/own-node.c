@@ -53,7 +53,7 @@ static void scanned(unsigned added, const struct err *e, void *arg)
     o->again_ns = e ? mono_ns() + AFTER_FAILED * NS_PER_S : 0;
     if (e) {
         if (!o->failed)
-            log_warning("repository \"%s\" cannot be scanned for what it has of this node: %s", o->repository, e->msg);
+            log_warning("repository \"%s\" cannot be scanned for snapshots of this node: %s", o->repository, e->msg);
         o->failed = true;
         return;
     }

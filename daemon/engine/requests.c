@@ -243,7 +243,7 @@ static json_t *cancel_answer(const char *id, bool already, const char *state)
 /* What it has removed cannot be brought back, and what is left of the backup is no backup. */
 static int refuse_cancel(const struct operation *op, struct err *e)
 {
-    err_set(e, ERR_BUSY, 0, "%s has begun to delete backup %s and cannot be canceled: what it has removed is gone",
+    err_set(e, ERR_BUSY, 0, "%s has begun to delete backup %s and cannot be canceled: part of it is already removed",
             op->id, op->deletes);
     return err_hint(e,
                     "it is tried again until all of it is deleted (`snapferry wait %.100s`); `snapferry delete --force "

@@ -363,7 +363,7 @@ static int find_again(const struct step_place *own, const struct volume *v, cons
     int rc = own->d->find ? own->d->find(&own->v.c, v, n->tag.alias, n->handle, found, e) : 0;
     if (rc < 0 && e && e->cls == ERR_NOT_FOUND) {
         err_wrap(e, "%s is not tried again: native snapshot %s is gone", v->name, n->tag.alias);
-        err_hint(e, "back up the volume again: another snapshot would be of another time");
+        err_hint(e, "back up the volume again: a snapshot taken now would contain later data");
     }
     return rc;
 }

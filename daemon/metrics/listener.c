@@ -36,7 +36,7 @@ static int remove_stale(const struct sockaddr_un *a, struct err *e)
         return err_plain(e, ERR_EXISTS, EEXIST, "%s is there and is no socket", a->sun_path);
     CLEANUP_CLOSE int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd >= 0 && (connect(fd, (const struct sockaddr *)a, sizeof *a) == 0 || errno == EAGAIN))
-        return err_set(e, ERR_BUSY, EADDRINUSE, "somebody else listens on %s", a->sun_path);
+        return err_set(e, ERR_BUSY, EADDRINUSE, "another process listens on %s", a->sun_path);
     if (unlink(a->sun_path) < 0 && errno != ENOENT)
         return err_set(e, ERR_GENERIC, errno, "cannot remove the old socket %s", a->sun_path);
     return 0;
@@ -82,7 +82,7 @@ static int bind_socket(struct listener *l, const char *group, struct err *e)
     if (rc < 0) {
         err_set(e, ERR_GENERIC, sys, "metrics cannot be served at %s", l->address);
         return err_hint(e, sys == EADDRINUSE ? "another program has it: set listen in [metrics] to another port"
-                                             : "it is tried again; `listen` in [metrics] says where");
+                                             : "retried; `listen` in [metrics] sets the address");
     }
     l->unlink = local;
     if (local && (rc = set_group(un->sun_path, group, e)) < 0)

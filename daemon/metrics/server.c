@@ -202,7 +202,7 @@ json_t *metrics_server_json(const struct metrics_server *s, json_t *problems)
         json_array_append_new(listen, json_pack("{s:s, s:s?}", "address", address, "error", error ? error->msg : NULL));
     if (error)
         tell(problems, error->msg,
-             c->closed[0] ? error->hint : "it is tried again every 5 s; [metrics] says where metrics are served");
+             c->closed[0] ? error->hint : "retried every 5 s; [metrics] sets where metrics are served");
     for (const char *const *w = c->listen; w && *w && w[1]; w++) {
         snprintf(text, sizeof text, "metrics are not served at %s: one address since 0.2, which is %s", w[1], address);
         tell(problems, text, "use a reverse proxy, see snapferry-metrics(7), and name one address in [metrics]");

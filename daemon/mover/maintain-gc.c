@@ -38,7 +38,7 @@ static int check_clock(const struct run *m, struct err *e)
     if (off >= -CLOCK_LIMIT_NS && off <= CLOCK_LIMIT_NS)
         return 0;
     err_set(e, ERR_CLOCK, 0, "the clock was set by more than 5 minutes while maintenance ran; it was stopped");
-    return err_hint(e, "what it has done is complete; run it again");
+    return err_hint(e, "the work done so far is complete; run it again");
 }
 
 int run_task_begin(struct run *m, struct err *e)

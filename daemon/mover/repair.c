@@ -26,7 +26,7 @@ static int check_allowed(struct repair *m, struct err *e)
         return copy;
     if (copy && !m->o->dry_run) {
         err_plain(e, ERR_PERMISSION, EPERM, "repository %s is a copy: it is not changed by itself", blobs_location(b));
-        return err_hint(e, "`repo sync-to` copies again what it lacks; if the original is lost, remove the blob "
+        return err_hint(e, "`repo sync-to` copies missing blobs again; if the original is lost, remove the blob "
                            "" COPY_MARK " there, and repair what is then a repository of its own");
     }
     return 0;

@@ -76,7 +76,7 @@ int records_sqlite_fail(sqlite3 *db, int rc, const char *path, struct err *e, co
     switch (records_is_damage(db, rc) ? SQLITE_CORRUPT : rc & 0xff) {
     case SQLITE_FULL:
         err_set(e, ERR_NO_SPACE, ENOSPC, "cannot %s %s", what, path);
-        return err_hint(e, "make room on the file system of %s; work goes on by itself then", path);
+        return err_hint(e, "free space on the file system of %s; operations then resume by themselves", path);
     case SQLITE_IOERR:
     case SQLITE_CANTOPEN:
         return err_set(e, ERR_GENERIC, io_errno(db, path), "cannot %s %s: %s", what, path, text);

@@ -45,7 +45,7 @@ before=$(state)
 # What is refused.
 expect "this node is refused" 2 'n1 is this node: nothing deleted' -- retire n1 --yes
 expect "and what to do is said" 2 'stop it and use --force' -- retire n1 --yes
-expect "nobody can be asked" 2 'and nobody can be asked' -- retire n2
+expect "nobody can be asked" 2 'and there is no terminal to confirm on' -- retire n2
 expect "not with --json either" 2 'use --yes' -- retire n2 --json
 expect "a node that is not there" 16 'no snapshots of node n3 in repository main' -- retire n3 --yes
 expect "a part of a name is none" 16 'no snapshots of node n' -- retire n --yes

@@ -37,7 +37,7 @@ left=$(result_file ended-before) # of a daemon that was killed when it had recor
 cp "$(result_file "$O")" "$left"
 starts "the daemon starts although twenty before it ended at this operation"
 same "which has failed" "$(wait_state "$A" 'Failed|PartiallyFailed' 40)" Failed
-check "with the reason" grep -q '20 daemons in a row' <<<"$(doc "$O" | jq -r .error.message)"
+check "with the reason" grep -q '20 times in a row' <<<"$(doc "$O" | jq -r .error.message)"
 check "and its file is gone" test ! -e "$(result_file "$O")"
 check "so is the file of an operation that is not there" until_true 20 test ! -e "$left"
 

@@ -332,7 +332,7 @@ static void failed_ones(void **state)
     struct native_facts f[] = {moved(1), failed(2), moved(3), failed(4), failed(5)};
     struct native_rules r = rules(3);
     assert_string_equal(plan(&r, f, 5), "+-+--");
-    assert_string_equal(f[1].why, "due for pruning: the move of its data failed for good, and keep-on-failure is off");
+    assert_string_equal(f[1].why, "due for pruning: its backup failed or was canceled, and keep-on-failure is off");
     r.keep_on_failure = true; /* bounded by the same limit, together */
     assert_string_equal(plan(&r, f, 5), "--+++");
     r = rules(0); /* at least one place for it */

@@ -59,7 +59,7 @@ static int check_owner(struct run_context *x, struct repo *r, json_t *m, const s
     if (rc)
         return rc < 0 ? rc : taken_over(x, m, p->owner, silent_ns, owner);
     if (!*p->owner)
-        snprintf(why, sizeof why, "not maintained: nobody is the owner of its maintenance");
+        snprintf(why, sizeof why, "not maintained: no client owns its maintenance");
     else
         snprintf(why, sizeof why, "maintained by %s%s", p->owner,
                  namesake ? " on another machine: this one has the same node name, but another machine id" : "");
