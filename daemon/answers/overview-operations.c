@@ -15,7 +15,7 @@ static bool id_before(const struct ranked_node *a, const struct ranked_node *b)
     return strcmp(BY_ID(a)->id, BY_ID(b)->id) < 0;
 }
 
-static bool older(const struct ranked_node *a, const struct ranked_node *b)
+static bool node_older(const struct ranked_node *a, const struct ranked_node *b)
 {
     return LISTED(a)->seq < LISTED(b)->seq;
 }
@@ -45,7 +45,7 @@ void overview_ops_init(struct overview_ops *x)
 {
     *x = (struct overview_ops){.by_id = RANKED_INIT(id_before),
                                .queue = RANKED_INIT(runs_first),
-                               .running = RANKED_INIT(older),
+                               .running = RANKED_INIT(node_older),
                                .troubled = RANKED_INIT(retried_first)};
 }
 
@@ -62,7 +62,7 @@ void overview_ops_clear(struct overview_ops *x)
 }
 
 /* Adds it to the counts, n 1, or takes it out, n -1. */
-static void count(struct overview_counts *c, const struct overview_op *o, unsigned n)
+static void counts_add(struct overview_counts *c, const struct overview_op *o, unsigned n)
 {
     const bool moves = o->state == OP_STARTING || o->state == OP_RUNNING || o->state == OP_CANCELLING;
     *(o->waits ? &c->queued : o->state == OP_RETRYING ? &c->retrying : &c->running[o->kind]) += n;
@@ -75,12 +75,12 @@ static struct ranked *list_of(struct overview_ops *x, const struct overview_op *
     return o->waits ? &x->queue : &x->running;
 }
 
-static void unlist(struct overview_ops *x, struct overview_op *o)
+static void op_unlist(struct overview_ops *x, struct overview_op *o)
 {
     ranked_remove(list_of(x, o), &o->listed);
     if (o->is_troubled)
         ranked_remove(&x->troubled, &o->troubled);
-    count(&x->counts, o, -1u);
+    counts_add(&x->counts, o, -1u);
 }
 
 /* What it reads from or writes to is there, and nothing moves: it has no slot yet, or its repository is away. What
@@ -97,7 +97,7 @@ bool operation_waits(const struct operation *op)
     return op->state == OP_QUEUED || is_prepared(op);
 }
 
-static void list(struct overview_ops *x, struct overview_op *o, const struct operation *now)
+static void op_list(struct overview_ops *x, struct overview_op *o, const struct operation *now)
 {
     o->seq = now->seq;
     o->priority = now->policy->priority;
@@ -110,7 +110,7 @@ static void list(struct overview_ops *x, struct overview_op *o, const struct ope
     ranked_add(list_of(x, o), &o->listed);
     if (o->is_troubled)
         ranked_add(&x->troubled, &o->troubled);
-    count(&x->counts, o, 1);
+    counts_add(&x->counts, o, 1);
 }
 
 static struct overview_op *find(const struct overview_ops *x, const char *id)
@@ -125,7 +125,7 @@ void overview_ops_row(struct overview_ops *x, const char *id, const struct opera
     struct overview_op *o = find(x, id);
     const bool live = now && !op_state_terminal(now->state);
     if (o)
-        unlist(x, o);
+        op_unlist(x, o);
     if (o)
         o->owing = overview_owing_set(&x->debtors, o->owing, live ? now : NULL, &x->failed);
     if (o && !live) {
@@ -144,7 +144,7 @@ void overview_ops_row(struct overview_ops *x, const char *id, const struct opera
         ranked_add(&x->by_id, &o->by_id);
         o->owing = overview_owing_set(&x->debtors, NULL, now, &x->failed);
     }
-    list(x, o, now);
+    op_list(x, o, now);
 }
 
 unsigned overview_ops_place(const struct overview_ops *x, const struct operation *op)

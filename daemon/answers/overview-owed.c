@@ -7,7 +7,7 @@
 
 #define OWING(node) RANKED_OF(node, struct overview_owing, by_age)
 
-static bool older(const struct ranked_node *a, const struct ranked_node *b)
+static bool owed_older(const struct ranked_node *a, const struct ranked_node *b)
 {
     const struct overview_owing *x = OWING(a), *y = OWING(b);
     return x->created_ns != y->created_ns ? x->created_ns < y->created_ns : x->seq < y->seq;
@@ -21,7 +21,7 @@ static struct overview_debtor *debtor_get(struct overview_debtor **list, char *r
     struct overview_debtor *d = calloc(1, sizeof *d);
     if (!d)
         return NULL;
-    *d = (struct overview_debtor){.next = *list, .repository = str_ref(repository), .by_age = RANKED_INIT(older)};
+    *d = (struct overview_debtor){.next = *list, .repository = str_ref(repository), .by_age = RANKED_INIT(owed_older)};
     *list = d;
     return d;
 }

@@ -310,7 +310,7 @@ static void look_at_row(struct overview *s, struct place *p, const struct volume
         p->until_ns = p->good_ns - most;
 }
 
-static void until(struct place *p, int64_t created_ns, int64_t age_s, int64_t now_ns)
+static void place_until(struct place *p, int64_t created_ns, int64_t age_s, int64_t now_ns)
 {
     const int64_t at = created_ns + age_s * NS_PER_S + 1;
     if (age_s > 0 && at > now_ns && at < p->until_ns)
@@ -357,8 +357,8 @@ static void look_at_natives(struct overview *s, struct place *p, int64_t now_ns)
     for (size_t i = 0; i < n; i++) {
         p->natives.next += native_is_next(&f[i]);
         p->natives.removing += f[i].removing && !f[i].missing;
-        until(p, f[i].created_ns, rules.retain_max_age_s, now_ns);
-        until(p, f[i].created_ns, rules.snapshot_only_max_age_s, now_ns);
+        place_until(p, f[i].created_ns, rules.retain_max_age_s, now_ns);
+        place_until(p, f[i].created_ns, rules.snapshot_only_max_age_s, now_ns);
     }
 }
 
@@ -371,7 +371,7 @@ static void place_free(struct overview *s, struct place *p)
     free(p);
 }
 
-static void look(struct overview *s, struct place *p, int64_t now_ns)
+static void place_look(struct overview *s, struct place *p, int64_t now_ns)
 {
     const struct volume_row *v = volume_row_peek(s->records, p->id);
     const struct native_row_filter its = {.volume_id = p->id};
@@ -544,7 +544,7 @@ size_t overview_work(struct overview *s, size_t most, int64_t now_ns)
             s->noted_end = &s->noted;
         p->noted = false;
         s->n_noted--;
-        look(s, p, now_ns);
+        place_look(s, p, now_ns);
     }
     return s->n_noted;
 }

@@ -26,7 +26,7 @@ static const struct {
 #define CANDIDATES (sizeof candidates / sizeof *candidates)
 
 /* e^-x for x >= 0 to some percent, which is what the rest of it is worth: the daemon needs no libm. */
-static double decay(double x)
+static double exp_decay(double x)
 {
     double y = 1 / (1 + x / 1024);
     for (unsigned i = 0; i < 10; i++)
@@ -36,7 +36,7 @@ static double decay(double x)
 
 static double stored_by(double volume, double ranges, double length, double chunk)
 {
-    return volume * (1 - decay(ranges * (chunk + length) / volume));
+    return volume * (1 - exp_decay(ranges * (chunk + length) / volume));
 }
 
 /* The one to recommend, and what it would store in a run; CANDIDATES: none suits. */

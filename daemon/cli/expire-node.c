@@ -123,7 +123,8 @@ static int print_node_json(const struct options *o, const struct node_result *n,
 }
 
 /* What there is, shown, and whether it is to be deleted. */
-static int look(const struct options *o, struct repo *r, struct node_view *v, struct node_result *found, struct err *e)
+static int node_look(const struct options *o, struct repo *r, struct node_view *v, struct node_result *found,
+                     struct err *e)
 {
     const struct delete_opts dry = {.pinned = o->force, .dry_run = true};
     const int rc = snapshots_delete_node(r, USER, o->node, &dry, note_source, v, found, e);
@@ -160,7 +161,7 @@ int cli_snapshot_delete_node(const struct options *o, struct err *e)
     static const char *const heads[] = {"VOLUME", "SNAPSHOTS", "OLDEST", "NEWEST", "SIZE", ""};
     if (o->json ? !(sources = v.json = json_array()) : !o->quiet && !(v.table = table_new(heads, "srLlRe")))
         return err_nomem(e);
-    rc = look(o, r, &v, &n, e);
+    rc = node_look(o, r, &v, &n, e);
     if (rc == 0 && !o->dry_run)
         rc = snapshots_delete_node(r, USER, o->node, &(struct delete_opts){.pinned = o->force}, NULL, NULL, &n, e);
     if (rc == 0 && !o->dry_run)

@@ -428,7 +428,7 @@ static int merged_open(struct merged *g, const struct options *o, const char *id
     return merged_match(g, "BACKUP", id) < 0 ? err_nomem(e) : 0;
 }
 
-static int describe(const struct options *o, bool again, json_t **answer, struct err *e)
+static int describe_again(const struct options *o, bool again, json_t **answer, struct err *e)
 {
     CLEANUP_JSON json_t *args = json_pack("{s:s}", "id", o->args[0]);
     return again ? ask_again(o, "describe", json_incref(args), answer, e)
@@ -486,7 +486,7 @@ static int follow_backup(const struct options *o, struct merged *g, struct print
     while (!g->ended && !atomic_load(&cancel->requested)) {
         CLEANUP_JSON json_t *answer = NULL;
         nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
-        int rc = describe(o, true, &answer, e);
+        int rc = describe_again(o, true, &answer, e);
         if (rc >= 0)
             rc = backup_lines(o, g, jobj(answer, "backup"), p, e);
         if (rc < 0)
@@ -559,7 +559,7 @@ static int follow_log(const struct options *o, struct logs *l, struct printing *
     while (!atomic_load(&cancel->requested)) {
         /* The state is read first, so that no line before the end is missed. */
         CLEANUP_JSON json_t *answer = NULL;
-        int rc = describe(o, true, &answer, e);
+        int rc = describe_again(o, true, &answer, e);
         if (rc >= 0)
             rc = operation_of(o, answer, id, &ended, e);
         if (rc < 0)
@@ -582,7 +582,7 @@ int ask_logs(const struct options *o, struct err *e)
     char id[512];
     bool ended;
     CLEANUP_JSON json_t *described = NULL;
-    int rc = describe(o, false, &described, e);
+    int rc = describe_again(o, false, &described, e);
     if (rc >= 0 && jobj(described, "backup"))
         return logs_of_backup(o, jobj(described, "backup"), e);
     if (rc >= 0)

@@ -60,7 +60,7 @@ static void explain_marked(const struct maintain_result *r, const struct maintai
            text_local_time(r->drop_from_ns));
 }
 
-static void explain(const struct options *o, const struct maintain_result *r)
+static void result_explain(const struct options *o, const struct maintain_result *r)
 {
     const bool marked = r->marked.n > 0;
     if (!r->young.n && !r->waiting.n && !r->held.n && !r->trapped && !marked) {
@@ -131,7 +131,7 @@ static void print_result(const struct options *o, const struct maintain_result *
         printf("Left undone       for lack of room: %s are free, %s are needed\n", text_bytes(r->free),
                text_bytes(r->needs));
     if (o->explain)
-        explain(o, r);
+        result_explain(o, r);
     printf("%s %s of %s in packs", o->dry_run ? "Would free" : "Freed", text_bytes(r->deleted.bytes),
            text_bytes(r->packs.bytes));
     if (r->rewritten.n && !o->dry_run)
@@ -145,7 +145,7 @@ static const char *own_machine(const struct options *o)
     return o->owner ? "" : machine_text();
 }
 
-static int take(const struct options *o, struct repo *r, const char *owner, struct err *e)
+static int ownership_take(const struct options *o, struct repo *r, const char *owner, struct err *e)
 {
     struct maintenance_params p = {.present = false};
     const int copy = copy_is_marked(repo_blobs(r), e);
@@ -195,7 +195,7 @@ int cli_maintenance(const struct options *o, struct err *e)
     if (rc < 0)
         return rc;
     if (o->take_ownership)
-        return take(o, r, owner, e);
+        return ownership_take(o, r, owner, e);
     if (o->unsafe && !o->dry_run) {
         log_warning("--safety=none: data of backups that run now, by any client, would be lost");
         rc = confirm(o, e, "Repository %s will be maintained without safety delays: no client may use it meanwhile.",
@@ -295,7 +295,7 @@ void maintenance_print(const json_t *op, bool explained)
 }
 
 /* That it was refused is an answer for the daemon, and a failure for who has asked for it. */
-static int refused(const json_t *ended, struct err *e)
+static int refusal_of(const json_t *ended, struct err *e)
 {
     const json_t *m = jobj(jobj(ended, "result"), "maintenance");
     const char *why = jstr(m, "refused");
@@ -315,7 +315,7 @@ static int wait_for_run(const struct options *o, const char *id, struct err *e)
     int rc = wait_until_ended(o, id, &ended, e);
     if (rc < 0)
         return rc;
-    rc = refused(ended, e);
+    rc = refusal_of(ended, e);
     if (rc == 0)
         rc = exit_code_of(o, ended, e);
     if (o->json)
@@ -357,7 +357,7 @@ static void print_usage(const char *name, const struct maintain_sum *s, const ch
     printf("%-18s%s%s%s\n", name, text_bytes(s->bytes), *what ? "  " : "", what);
 }
 
-static const char *until(int64_t ns, bool known)
+static const char *until_text(int64_t ns, bool known)
 {
     static char text[128];
     snprintf(text, sizeof text, "until %s", text_local_time(ns));
@@ -395,7 +395,7 @@ int cli_repo_usage(const struct options *o, struct err *e)
     struct maintain_sum marked = {res.marked.n + res.waiting.n, res.marked.bytes + res.waiting.bytes};
     print_usage("Packs", &res.packs, "");
     print_usage("In use", &res.used, "");
-    print_usage("Unneeded, young", &res.young, until(res.young_until_ns, res.young.n));
+    print_usage("Unneeded, young", &res.young, until_text(res.young_until_ns, res.young.n));
     print_usage("Unneeded", &marked,
                 !marked.n           ? ""
                 : res.drop_runs > 1 ? "freed by the third full maintenance"

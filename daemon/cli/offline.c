@@ -45,7 +45,7 @@ static int list_volumes(const struct answer_facts *f, const json_t *args, json_t
     return *ret ? 0 : err_nomem(e);
 }
 
-static int describe(const struct answer_facts *f, const char *name, json_t **ret, struct err *e)
+static int describe_offline(const struct answer_facts *f, const char *name, json_t **ret, struct err *e)
 {
     int rc = answer_describe(f, name, ret, e);
     if (rc >= 0 || e->cls != ERR_NOT_FOUND)
@@ -55,7 +55,7 @@ static int describe(const struct answer_facts *f, const char *name, json_t **ret
     return volumes ? answer_describe_volume(f, jarr(volumes, "volumes"), name, ret, e) : err_nomem(e);
 }
 
-static int explain(const struct answer_facts *f, const char *volume, json_t **ret, struct err *e)
+static int explain_offline(const struct answer_facts *f, const char *volume, json_t **ret, struct err *e)
 {
     static const struct answer_look none = {.silent = "", .missing = "", .mechanism = "", .obstacle = ""};
     return answer_explain(f, volume, &none, ret, e);
@@ -70,9 +70,9 @@ static int build_answer(const struct answer_facts *f, const char *verb, const js
     if (!strcmp(verb, "volumes"))
         return list_volumes(f, args, ret, e);
     if (!strcmp(verb, "describe"))
-        return describe(f, jstr(args, "id"), ret, e);
+        return describe_offline(f, jstr(args, "id"), ret, e);
     if (!strcmp(verb, "explain"))
-        return explain(f, jstr(args, "volume"), ret, e);
+        return explain_offline(f, jstr(args, "volume"), ret, e);
     if (strcmp(verb, "status") != 0 && strcmp(verb, "jobs") != 0)
         return err_set(e, ERR_NO_DAEMON, 0, "%s requires the daemon", verb);
     *ret = verb[0] == 's' ? answer_status(f) : answer_jobs(f);

@@ -84,7 +84,7 @@ static void add_amounts(struct parts *p, const struct shown *s)
 #define BAR_FROM 100 /* on narrower screens the words need the room */
 
 /* "[========            ]" */
-static const char *bar(int percent)
+static const char *progress_bar(int percent)
 {
     static char text[BAR + 3];
     memset(text, ' ', sizeof text - 1);
@@ -99,7 +99,7 @@ void progress_line(const struct shown *s, unsigned width, char *out, size_t cap)
     struct parts p = {.n = 0};
     int percent = pace_percent(s->done, s->total, false);
     if (*s->phase && percent >= 0 && width >= BAR_FROM && width < SCREEN_ENDLESS)
-        add_part(&p, 0, "%s %d%% %s", text_name(s->phase), percent, bar(percent));
+        add_part(&p, 0, "%s %d%% %s", text_name(s->phase), percent, progress_bar(percent));
     else if (*s->phase && percent >= 0)
         add_part(&p, 0, "%s %d%%", text_name(s->phase), percent);
     else if (*s->phase)

@@ -22,7 +22,7 @@
 #define BLOB_MAX ((size_t)64 << 10)
 #define KIT_MAX ((size_t)1 << 20) /* bytes of the text */
 
-static void wipe(char **p)
+static void secret_wipe(char **p)
 {
     password_free(*p);
 }
@@ -186,7 +186,7 @@ static void print_exported(const struct options *o, const struct repo_format *f)
 
 int cli_repo_export_key(const struct options *o, struct err *e)
 {
-    CLEANUP(wipe) char *password = NULL;
+    CLEANUP(secret_wipe) char *password = NULL;
     CLEANUP(blobs_freep) struct blobs *b = NULL;
     CLEANUP(kit_clear) struct kit k = {.format = NULL};
     struct repo_format *f = NULL;
@@ -340,8 +340,8 @@ static int open_with(const struct options *o, const struct kit *k, const char *p
 
 int cli_repo_open_key(const struct options *o, struct err *e)
 {
-    CLEANUP(wipe) char *text = NULL;
-    CLEANUP(wipe) char *given = NULL;
+    CLEANUP(secret_wipe) char *text = NULL;
+    CLEANUP(secret_wipe) char *given = NULL;
     CLEANUP(kit_clear) struct kit k = {.format = NULL};
     int rc = read_text(o->args[0], &text, e);
     if (rc >= 0)

@@ -20,7 +20,7 @@ static void volume_failed(const struct options *o, json_t *row, const struct err
         log_warning("%s: %s", text_name(jstr(row, "volume")), e->msg);
 }
 
-static int submit(const struct options *o, const json_t *args, json_t *row, bool check, struct err *e)
+static int restore_submit(const struct options *o, const json_t *args, json_t *row, bool check, struct err *e)
 {
     CLEANUP_JSON json_t *own = json_deep_copy(args), *answer = NULL;
     if (!own)
@@ -54,7 +54,7 @@ static int check_all(const struct options *o, const json_t *args, json_t *rows, 
     json_array_foreach(rows, i, row)
     {
         struct err why = ERR_INIT;
-        if (submit(o, args, row, true, &why) >= 0 && target_taken(rows, i, &why) >= 0)
+        if (restore_submit(o, args, row, true, &why) >= 0 && target_taken(rows, i, &why) >= 0)
             continue;
         if (why.cls == ERR_NO_DAEMON || why.cls == ERR_INTERRUPTED) {
             *e = why;
@@ -78,7 +78,7 @@ static void submit_all(const struct options *o, const json_t *args, json_t *rows
     json_array_foreach(rows, i, row)
     {
         struct err why = ERR_INIT;
-        if (submit(o, args, row, false, &why) < 0)
+        if (restore_submit(o, args, row, false, &why) < 0)
             volume_failed(o, row, &why);
         else if (!o->quiet && !o->json)
             printf("Restore %s of %s to %s\n", text_name(jstr(row, "restore")), text_name(jstr(row, "volume")),
@@ -114,7 +114,7 @@ static int wait_all(const struct options *o, json_t *rows, struct err *e)
 }
 
 /* All, a part, or none. */
-static int verdict(const json_t *rows, struct err *e)
+static int rows_verdict(const json_t *rows, struct err *e)
 {
     size_t i, failed = 0, n = json_array_size(rows);
     const json_t *row;
@@ -157,7 +157,7 @@ int restore_all(const struct options *o, const char *backup, const json_t *args,
         rc = o->wait ? wait_all(o, rows, e) : 0;
     }
     if (rc >= 0)
-        rc = verdict(rows, e);
+        rc = rows_verdict(rows, e);
     answer = json_pack("{s:O}", "restores", rows);
     if (o->json && answer)
         print_answer(o, answer);

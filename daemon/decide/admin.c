@@ -112,7 +112,7 @@ void admin_gather(struct decide *d, struct operation *op)
         op->wake_ns = decide_now(d) + GATHER_S * NS_PER_S;
 }
 
-static bool gathers(struct decide *d, const struct operation *op)
+static bool batch_gathers(struct decide *d, const struct operation *op)
 {
     const int64_t left = op->wake_ns - decide_now(d);
     return left > 0 && left <= GATHER_S * NS_PER_S && json_object_size(op->aliases) < GATHER_MAX && others_come(d);
@@ -169,7 +169,7 @@ static void record_hangs(struct decide *d, struct operation *op)
     }
 }
 
-static void end(struct decide *d, struct operation *op)
+static void admin_end(struct decide *d, struct operation *op)
 {
     if (has_mover(d, op->id) || !evidence_noted(d, op))
         return;
@@ -198,7 +198,7 @@ static void end(struct decide *d, struct operation *op)
         recorder_tried(d, op);
 }
 
-static void queued(struct decide *d, struct operation *op)
+static void admin_queued(struct decide *d, struct operation *op)
 {
     const char *down = repository_down(d, op->policy->repository);
     const bool back = !down && op->waiting[0];
@@ -206,7 +206,7 @@ static void queued(struct decide *d, struct operation *op)
         str_clear(&op->waiting);
         op->outage_ns = 0;
     }
-    if (!down && gathers(d, op)) {
+    if (!down && batch_gathers(d, op)) {
         if (back)
             operation_write(d, op);
         return;
@@ -256,7 +256,7 @@ void decide_admin(struct decide *d, struct operation *op)
         return;
     switch (op->state) {
     case OP_QUEUED:
-        queued(d, op);
+        admin_queued(d, op);
         break;
     case OP_STARTING:
         if (!has_mover(d, op->id))
@@ -277,7 +277,7 @@ void decide_admin(struct decide *d, struct operation *op)
         operation_become(d, op, OP_QUEUED);
         break;
     case OP_CLEANING_UP:
-        end(d, op);
+        admin_end(d, op);
         break;
     case OP_NONE:
     case OP_SNAPSHOTTING:

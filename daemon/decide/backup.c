@@ -335,7 +335,7 @@ static json_t *fully_read(const struct run_tally *t)
     return o;
 }
 
-static void summary(struct decide *d, struct backup *b, const struct run_tally *t)
+static void backup_summary(struct decide *d, struct backup *b, const struct run_tally *t)
 {
     b->counts.attempted = t->n;
     b->counts.completed = t->completed;
@@ -361,7 +361,7 @@ static void summary(struct decide *d, struct backup *b, const struct run_tally *
     }
 }
 
-static void end(struct decide *d, struct backup *b)
+static void backup_end_now(struct decide *d, struct backup *b)
 {
     b->completed_ns = decide_now(d);
     count_backup_ended(d, b, b->outcome);
@@ -376,16 +376,16 @@ static void end(struct decide *d, struct backup *b)
 static void decide_outcome(struct decide *d, struct backup *b, const struct run_tally *t)
 {
     b->outcome = outcome_of(t, b);
-    summary(d, b, t);
+    backup_summary(d, b, t);
     if (is_restore(b) || !backup_record(d, b, t->repositories)) {
-        end(d, b);
+        backup_end_now(d, b);
     } else if (backup_write(d, b) == 0) {
         plan_crash_point(d, "engine-backup-decided");
     }
 }
 
 /* Retention, the hooks, another look at the native snapshots, the outcome, its record, the end. */
-static void finalize(struct decide *d, struct backup *b)
+static void backup_finalize(struct decide *d, struct backup *b)
 {
     if (b->outcome != OUTCOME_NONE) {
         if (backup_record_waits(d, b)) {
@@ -394,7 +394,7 @@ static void finalize(struct decide *d, struct backup *b)
             return;
         }
         if (!b->disproved)
-            end(d, b);
+            backup_end_now(d, b);
         if (backup_state_terminal(b->state) || !backup_record_again(d, b))
             return;
     }
@@ -509,6 +509,6 @@ void decide_backup(struct decide *d, struct backup *b)
                 plan_crash_point(d, "engine-backup-moving");
         }
     } else if (b->state == BACKUP_FINALIZING) {
-        finalize(d, b);
+        backup_finalize(d, b);
     }
 }

@@ -77,7 +77,7 @@ static bool set_make(struct blocking *x)
 
 /* Whether it has a volume of the queued one. Without memory: it is as if it had, and the queued one is looked at again
  * when it has ended. */
-static bool overlaps(struct blocking *x, const struct backup *r)
+static bool restore_overlaps(struct blocking *x, const struct backup *r)
 {
     if (!set_make(x))
         return true;
@@ -100,7 +100,7 @@ static int note_backup(const struct backup *r, void *arg)
     const struct board_run *run = board_run(x->decide->board, r->id);
     const struct operation_filter of_it = {.parent = r->id, .live = true};
     const bool whole = r->state == BACKUP_FINALIZING || !run || run->hooked;
-    if (is_restore(r) || r->state == BACKUP_QUEUED || r->seq > x->b->seq || !whole || !overlaps(x, r))
+    if (is_restore(r) || r->state == BACKUP_QUEUED || r->seq > x->b->seq || !whole || !restore_overlaps(x, r))
         return 0;
     if (r->state == BACKUP_FINALIZING)
         x->busy++;
@@ -188,7 +188,7 @@ static int note_queued(const struct backup *b, void *arg)
 }
 
 /* What it would try again is done by a later backup, with newer data, which it would hold up. */
-static void supersede(struct decide *d, const char *id)
+static void backup_supersede(struct decide *d, const char *id)
 {
     CLEANUP(operation_clear) struct operation op;
     struct err e = ERR_INIT;
@@ -202,7 +202,7 @@ static void supersede(struct decide *d, const char *id)
     operation_fail(d, &op, stage, &e);
 }
 
-static void begin(struct decide *d, const char *id)
+static void backup_begin_now(struct decide *d, const char *id)
 {
     CLEANUP(backup_clear) struct backup b;
     const struct board_run *r = board_run(d->board, id);
@@ -224,12 +224,13 @@ void begin_backups(struct decide *d, unsigned n)
     size_t i, k = 0;
     if (backup_each(d->records, &live, note_running, &x, NULL) == 0 &&
         backup_each(d->records, &live, note_queued, &x, NULL) == 0) {
-        json_array_foreach(x.ids, i, id) if (k++ < n) unit_of_row(d, ROW_BACKUP, json_string_value(id), begin);
+        json_array_foreach(x.ids, i, id) if (k++ < n)
+            unit_of_row(d, ROW_BACKUP, json_string_value(id), backup_begin_now);
         json_object_foreach(x.retries, operation, later)
         {
             d->later = json_string_value(later);
             if (k++ < n)
-                unit_of_row(d, ROW_OPERATION, operation, supersede);
+                unit_of_row(d, ROW_OPERATION, operation, backup_supersede);
         }
     }
     d->later = NULL;

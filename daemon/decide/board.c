@@ -87,7 +87,7 @@ struct board *board_new(void)
 
 /* ---- arrays ---- */
 
-static int room(struct sorted *s)
+static int sorted_room(struct sorted *s)
 {
     if (s->n < s->cap)
         return 0;
@@ -102,7 +102,7 @@ static int room(struct sorted *s)
 
 typedef bool before_fn(const struct entry *a, const struct entry *b);
 
-static bool older(const struct entry *a, const struct entry *b)
+static bool entry_older(const struct entry *a, const struct entry *b)
 {
     return a->seq < b->seq;
 }
@@ -128,7 +128,7 @@ static size_t sorted_rank(const struct sorted *s, const struct entry *e, before_
 
 static int sorted_add(struct sorted *s, struct entry *e, before_fn *before)
 {
-    if (room(s) < 0)
+    if (sorted_room(s) < 0)
         return -ENOMEM;
     const size_t at = sorted_rank(s, e, before);
     memmove(s->v + at + 1, s->v + at, (s->n - at) * sizeof *s->v);
@@ -195,7 +195,7 @@ static int heap_set(struct board *b, struct entry *e, int64_t wake_ns)
     e->wake_ns = wake_ns;
     if (!wake_ns)
         return 0;
-    if (room(&b->heap) < 0)
+    if (sorted_room(&b->heap) < 0)
         return -ENOMEM;
     heap_place(&b->heap, b->heap.n++, e);
     heap_up(&b->heap, b->heap.n - 1);
@@ -288,11 +288,11 @@ static void entry_clear(struct board *b, struct entry *e)
     if (e->lane)
         sorted_remove(&e->lane->queued, e, goes_first);
     if (e->ready)
-        sorted_remove(&b->ready, e, older);
+        sorted_remove(&b->ready, e, entry_older);
     if (e->waiting)
-        sorted_remove(&b->waiting, e, older);
+        sorted_remove(&b->waiting, e, entry_older);
     if (e->run && e->phase_1)
-        sorted_remove(&e->run->phase_1, e, older);
+        sorted_remove(&e->run->phase_1, e, entry_older);
     if (e->run) {
         e->run->seen.snapshotting -= e->snapshotting;
         e->run->seen.n_phase_1 = (unsigned)e->run->phase_1.n;
@@ -334,7 +334,7 @@ static int entry_fill(struct board *b, struct entry *e, const struct operation *
     str_clear(&e->check);
     e->check = str_ref(op->check_operation);
     e->waiting = op->check_operation[0] || op->kind == KIND_DELETE;
-    if (e->waiting && sorted_add(&b->waiting, e, older) < 0)
+    if (e->waiting && sorted_add(&b->waiting, e, entry_older) < 0)
         rc = -ENOMEM;
     if (!backup && !e->restore)
         return rc;
@@ -360,7 +360,7 @@ static int entry_fill(struct board *b, struct entry *e, const struct operation *
         klass->moving++;
         device->moving++;
     }
-    if (e->ready && sorted_add(&b->ready, e, older) < 0)
+    if (e->ready && sorted_add(&b->ready, e, entry_older) < 0)
         rc = -ENOMEM;
     if (op->state == OP_QUEUED && !op->cancel && (e->restore || native)) {
         e->lane = lane_get(b, repository_needed(op), e->restore);
@@ -369,7 +369,7 @@ static int entry_fill(struct board *b, struct entry *e, const struct operation *
     }
     if (e->run) {
         e->run->seen.snapshotting += e->snapshotting;
-        if (e->phase_1 && sorted_add(&e->run->phase_1, e, older) < 0)
+        if (e->phase_1 && sorted_add(&e->run->phase_1, e, entry_older) < 0)
             rc = -ENOMEM;
         e->run->seen.n_phase_1 = (unsigned)e->run->phase_1.n;
     }
@@ -393,13 +393,13 @@ static void entry_remove(struct board *b, struct entry *e)
 
 /* ---- marks ---- */
 
-static int mark(struct board *b, struct entry *e)
+static int entry_mark(struct board *b, struct entry *e)
 {
     if (e->marked)
         return 0;
     if (b->marked_at == b->marked.n)
         b->marked_at = b->marked.n = 0;
-    if (room(&b->marked) < 0)
+    if (sorted_room(&b->marked) < 0)
         return -ENOMEM;
     b->marked.v[b->marked.n++] = e;
     e->marked = b->marked.n;
@@ -429,7 +429,7 @@ void board_mark(struct board *b, const char *id)
 {
     struct entry *e = entry_find(b, id);
     if (e)
-        mark(b, e);
+        entry_mark(b, e);
 }
 
 int board_mark_backup(struct board *b, const char *id)
@@ -443,7 +443,7 @@ void board_mark_all(struct board *b)
     for (size_t i = 0; i < BUCKETS; i++) {
         for (struct entry *e = b->ops[i]; e; e = e->next)
             if (!e->lane && !(e->phase_1 && e->run))
-                mark(b, e);
+                entry_mark(b, e);
         for (struct run *r = b->runs[i]; r; r = r->next)
             mark_run(b, r);
     }
@@ -453,7 +453,7 @@ void board_mark_waiting(struct board *b)
 {
     for (size_t i = 0; i < b->waiting.n; i++) {
         struct entry *e = b->waiting.v[i];
-        mark(b, e);
+        entry_mark(b, e);
         if (e->phase_1 && e->run)
             mark_run(b, e->run); /* whose snapshot it is that waits */
     }
@@ -484,14 +484,14 @@ bool board_released(struct board *b)
 void board_mark_ready(struct board *b)
 {
     for (size_t i = 0; i < b->ready.n; i++)
-        mark(b, b->ready.v[i]);
+        entry_mark(b, b->ready.v[i]);
 }
 
 void board_mark_due(struct board *b, int64_t now_ns)
 {
     for (size_t i = 0; i < b->heap.n && b->heap.v[0]->wake_ns <= now_ns; i++)
         if (b->heap.v[i]->wake_ns <= now_ns)
-            mark(b, b->heap.v[i]);
+            entry_mark(b, b->heap.v[i]);
 }
 
 int64_t board_wake(const struct board *b)
@@ -589,7 +589,7 @@ int board_operation(struct board *b, const char *id, const struct operation *now
         entry_clear(b, e);
         const int filled = entry_fill(b, e, now);
         b->usage.freed += (exposed && !e->exposed) + (moving && !e->moving);
-        return filled < 0 || mark(b, e) < 0 ? -ENOMEM : rc;
+        return filled < 0 || entry_mark(b, e) < 0 ? -ENOMEM : rc;
     }
     struct run *r = e->run;
     if (r) {
@@ -684,7 +684,7 @@ void board_mark_next(struct board *b, bool restores, unsigned n, board_down_fn *
             continue;
         const size_t most = lane_is_down(l, down, arg) ? 0 : n;
         for (size_t i = 0; i < l->queued.n && i < most; i++)
-            mark(b, l->queued.v[i]);
+            entry_mark(b, l->queued.v[i]);
     }
 }
 
@@ -693,7 +693,7 @@ void board_mark_down(struct board *b, board_down_fn *down, void *arg)
     for (struct lane *l = b->lanes; l; l = l->next)
         if (l->queued.n && lane_is_down(l, down, arg))
             for (size_t i = 0; i < l->queued.n; i++)
-                mark(b, l->queued.v[i]);
+                entry_mark(b, l->queued.v[i]);
 }
 
 /* ---- one backup ---- */

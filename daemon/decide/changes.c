@@ -37,7 +37,7 @@ static bool is_of_repository(const struct native_row *n, const struct operation 
     return !strcmp(n->native->repository, op->policy->repository);
 }
 
-static int consider(const struct native_row *seen, void *arg)
+static int base_consider(const struct native_row *seen, void *arg)
 {
     struct parent_search *x = arg;
     const struct native_row *n = native_row_peek(x->d->records, seen->id);
@@ -71,7 +71,7 @@ static const struct native_row *parent_choose(struct decide *d, const struct ope
            : !policy->backup_read_only ? FULL_WRITABLE
            : v && v->distrusted_ns     ? FULL_DISTRUSTED
                                        : FULL_NONE;
-    if (*why || native_row_each(d->records, &of_volume, consider, &x, NULL) < 0)
+    if (*why || native_row_each(d->records, &of_volume, base_consider, &x, NULL) < 0)
         return NULL;
     if (!x.best)
         *why = x.lost ? FULL_PARENT_LOST : FULL_NO_PARENT;

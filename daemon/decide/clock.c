@@ -16,7 +16,7 @@ struct shifting {
     unsigned n;
 };
 
-static void shift(int64_t *ns, int64_t by_ns)
+static void time_shift(int64_t *ns, int64_t by_ns)
 {
     if (*ns)
         *ns += by_ns;
@@ -36,11 +36,11 @@ static int shift_one(const struct operation *op, void *arg)
     CLEANUP(operation_clear) struct operation own = ROW_INIT;
     if (!by_ns || operation_copy(&own, op) < 0)
         return 0;
-    shift(&own.state_since_ns, by_ns);
-    shift(&own.wake_ns, by_ns);
-    shift(&own.prepare_deadline_ns, by_ns);
-    shift(&own.cancel_deadline_ns, by_ns);
-    shift(&own.outage_ns, by_ns);
+    time_shift(&own.state_since_ns, by_ns);
+    time_shift(&own.wake_ns, by_ns);
+    time_shift(&own.prepare_deadline_ns, by_ns);
+    time_shift(&own.cancel_deadline_ns, by_ns);
+    time_shift(&own.outage_ns, by_ns);
     own.clock_ns += by_ns;
     x->n += operation_write(x->decide, &own) == 0;
     return 0;
@@ -53,7 +53,7 @@ static int shift_run(const struct backup *b, void *arg)
     CLEANUP(backup_clear) struct backup own = ROW_INIT;
     if (!by_ns || backup_copy(&own, b) < 0)
         return 0;
-    shift(&own.state_since_ns, by_ns);
+    time_shift(&own.state_since_ns, by_ns);
     own.clock_ns += by_ns;
     backup_write(x->decide, &own);
     return 0;

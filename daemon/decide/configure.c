@@ -33,7 +33,7 @@ static void keep(struct kept *k, const char *fmt, ...)
     va_end(ap);
 }
 
-static bool waits(const struct operation *op)
+static bool still_waits(const struct operation *op)
 {
     return (op->kind == KIND_BACKUP || op->kind == KIND_RESTORE) && !op->cancel &&
            (op->state == OP_QUEUED || op->state == OP_RETRYING || op->state == OP_EXPOSING ||
@@ -147,7 +147,7 @@ bool operation_configure(struct decide *d, struct operation *op)
     const struct policy *policy = op->policy;
     const struct class_desc *own = op->own, *into = op->into;
     CLEANUP(operation_clear) struct operation was = ROW_INIT;
-    if (!waits(op) || operation_copy(&was, op) < 0)
+    if (!still_waits(op) || operation_copy(&was, op) < 0)
         return false;
     configure(d, op, &k);
     const bool changed = op->policy != policy || op->own != own || op->into != into;
@@ -169,7 +169,7 @@ static int configure_one(const struct operation *op, void *arg)
 {
     struct configuring *x = arg;
     CLEANUP(operation_clear) struct operation own = ROW_INIT;
-    if (!waits(op) || operation_copy(&own, op) < 0)
+    if (!still_waits(op) || operation_copy(&own, op) < 0)
         return 0;
     const struct policy *policy = op->policy;
     if (operation_configure(x->decide, &own) && operation_write(x->decide, &own) == 0)

@@ -89,7 +89,7 @@ static void add(struct decide *d, const char *name, json_t *labels, double value
     json_decref(labels);
 }
 
-static void set(struct decide *d, const char *name, json_t *labels, double value)
+static void counter_set(struct decide *d, const char *name, json_t *labels, double value)
 {
     struct err e = ERR_INIT;
     if (records_counter_set(d->records, name, labels, value, &e) < 0)
@@ -104,7 +104,7 @@ static json_t *one(const char *label, const char *value)
     return o;
 }
 
-static json_t *two(const char *l1, const char *v1, const char *l2, const char *v2)
+static json_t *label_two(const char *l1, const char *v1, const char *l2, const char *v2)
 {
     json_t *o = one(l1, v1);
     jset_str(o, l2, v2);
@@ -112,12 +112,12 @@ static json_t *two(const char *l1, const char *v1, const char *l2, const char *v
 }
 
 /* Number of a result: what cannot be is 0. */
-static double bytes(int64_t n)
+static double bytes_counted(int64_t n)
 {
     return n > 0 && n < BYTES_MAX ? (double)n : 0;
 }
 
-static void observe(struct decide *d, const char *name, json_t *labels, const double *bounds, double seconds)
+static void histogram_observe(struct decide *d, const char *name, json_t *labels, const double *bounds, double seconds)
 {
     struct err e = ERR_INIT;
     if (isfinite(seconds) && seconds >= 0 && seconds < SECONDS_MAX &&
@@ -135,7 +135,7 @@ void operation_spent(struct operation *op, enum op_state state, int64_t now_ns)
         op->spent_ms.ms[state] += ms;
 }
 
-static double spent(const struct operation *op, enum op_state state)
+static double seconds_spent(const struct operation *op, enum op_state state)
 {
     return (double)op->spent_ms.ms[state] / 1000;
 }
@@ -146,13 +146,14 @@ void count_queue_wait(struct decide *d, struct operation *op, enum op_state stat
         (state != OP_EXPOSING && state != OP_STARTING && state != OP_RUNNING && state != OP_SNAPSHOTTING))
         return;
     op->queue_counted = true;
-    observe(d, "queue_wait_seconds", one("direction", count_direction(op->kind)), histogram_bounds,
-            spent(op, OP_QUEUED));
+    histogram_observe(d, "queue_wait_seconds", one("direction", count_direction(op->kind)), histogram_bounds,
+                      seconds_spent(op, OP_QUEUED));
 }
 
-static void stage(struct decide *d, const char *direction, const char *name, double seconds)
+static void stage_observe(struct decide *d, const char *direction, const char *name, double seconds)
 {
-    observe(d, "operation_duration_seconds", two("direction", direction, "stage", name), histogram_bounds, seconds);
+    histogram_observe(d, "operation_duration_seconds", label_two("direction", direction, "stage", name),
+                      histogram_bounds, seconds);
 }
 
 /* What a mover calls its stages, and what they are to whoever waits for the operation. */
@@ -176,7 +177,7 @@ static void mover_stages(struct decide *d, const char *direction, const struct m
     for (unsigned i = 0; i < result->stages.n && i < STAGES_OF_A_RESULT; i++)
         for (size_t k = 0; k < sizeof names / sizeof *names; k++)
             if (!strcmp(direction, names[k][0]) && !strcmp(s[i].name, names[k][1]))
-                stage(d, direction, names[k][2], s[i].busy_s > 0 ? s[i].busy_s : 0);
+                stage_observe(d, direction, names[k][2], s[i].busy_s > 0 ? s[i].busy_s : 0);
 }
 
 /* From its beginning on; the states that it was in, since the clock may have been set meanwhile. */
@@ -193,58 +194,59 @@ static double took_s(const struct operation *op)
 void count_operation_ended(struct decide *d, struct operation *op, enum outcome outcome)
 {
     const char *direction = count_direction(op->kind), *result = count_result(outcome);
-    CLEANUP_JSON json_t *labels = two("direction", direction, "class", class_of(op));
+    CLEANUP_JSON json_t *labels = label_two("direction", direction, "class", class_of(op));
     jset_str(labels, "result", result);
     jset_str(labels, "reason", strcmp(result, "failed") != 0 ? "" : reason_of(op));
     records_counter_add(d->records, "operations_total", labels, 1, NULL);
     operation_spent(op, op->state, decide_now(d));
-    stage(d, direction, "total", took_s(op));
-    stage(d, direction, "move", spent(op, OP_STARTING) + spent(op, OP_RUNNING) + spent(op, OP_CANCELLING));
+    stage_observe(d, direction, "total", took_s(op));
+    stage_observe(d, direction, "move",
+                  seconds_spent(op, OP_STARTING) + seconds_spent(op, OP_RUNNING) + seconds_spent(op, OP_CANCELLING));
     if (op->kind == KIND_BACKUP)
-        stage(d, direction, "snapshot", spent(op, OP_SNAPSHOTTING));
+        stage_observe(d, direction, "snapshot", seconds_spent(op, OP_SNAPSHOTTING));
     if (op->kind == KIND_BACKUP || op->kind == KIND_RESTORE) {
-        stage(d, direction, "expose", spent(op, OP_EXPOSING));
-        stage(d, direction, "cleanup", spent(op, OP_CLEANING_UP));
+        stage_observe(d, direction, "expose", seconds_spent(op, OP_EXPOSING));
+        stage_observe(d, direction, "cleanup", seconds_spent(op, OP_CLEANING_UP));
     }
     mover_stages(d, direction, &op->result);
 }
 
 void count_retry(struct decide *d, const struct operation *op)
 {
-    add(d, "operation_retries_total", two("direction", count_direction(op->kind), "reason", reason_of(op)), 1);
+    add(d, "operation_retries_total", label_two("direction", count_direction(op->kind), "reason", reason_of(op)), 1);
 }
 
 void count_maintained(struct decide *d, const struct operation *op)
 {
     const struct mover_maintenance *m = &op->result.maintenance;
     const char *repository = op->policy->repository, *kind = op->maintain.full ? "full" : "quick";
-    add(d, "maintenance_total", two("repository", repository, "result", count_result(op->outcome)), 1);
+    add(d, "maintenance_total", label_two("repository", repository, "result", count_result(op->outcome)), 1);
     if (m->there)
-        add(d, "maintenance_reclaimed_bytes_total", one("repository", repository), bytes(m->freed));
+        add(d, "maintenance_reclaimed_bytes_total", one("repository", repository), bytes_counted(m->freed));
     if (op->outcome != OUTCOME_COMPLETED)
         return;
-    set(d, "maintenance_last_success_timestamp_seconds", two("repository", repository, "kind", kind),
-        (double)(decide_now(d) / NS_PER_S));
+    counter_set(d, "maintenance_last_success_timestamp_seconds", label_two("repository", repository, "kind", kind),
+                (double)(decide_now(d) / NS_PER_S));
     if (isfinite(m->seconds) && m->seconds >= 0 && m->seconds < SECONDS_MAX)
-        observe(d, "maintenance_duration_seconds", two("repository", repository, "kind", kind), histogram_bounds,
-                m->seconds);
+        histogram_observe(d, "maintenance_duration_seconds", label_two("repository", repository, "kind", kind),
+                          histogram_bounds, m->seconds);
     if (op->maintain.full)
-        set(d, "maintenance_reclaimable_bytes", one("repository", repository), bytes(m->reclaimable));
+        counter_set(d, "maintenance_reclaimable_bytes", one("repository", repository), bytes_counted(m->reclaimable));
 }
 
 void count_copied(struct decide *d, const struct operation *op)
 {
     const struct mover_copy c = mover_copy_of(&op->result);
     const char *copy = op->target_name;
-    add(d, "copies_total", two("copy", copy, "result", count_result(op->outcome)), 1);
-    add(d, "copy_copied_bytes_total", one("copy", copy), bytes(c.copied_bytes));
-    add(d, "copy_extended_locks_total", one("copy", copy), bytes(c.extended));
+    add(d, "copies_total", label_two("copy", copy, "result", count_result(op->outcome)), 1);
+    add(d, "copy_copied_bytes_total", one("copy", copy), bytes_counted(c.copied_bytes));
+    add(d, "copy_extended_locks_total", one("copy", copy), bytes_counted(c.extended));
     if (op->outcome != OUTCOME_COMPLETED)
         return;
-    set(d, "copy_last_success_timestamp_seconds", one("copy", copy), (double)(decide_now(d) / NS_PER_S));
-    set(d, "copy_bytes", one("copy", copy),
-        bytes(c.copied_bytes + c.present_bytes + c.surplus_bytes - c.deleted_bytes));
-    set(d, "copy_surplus_bytes", one("copy", copy), bytes(c.surplus_bytes - c.deleted_bytes));
+    counter_set(d, "copy_last_success_timestamp_seconds", one("copy", copy), (double)(decide_now(d) / NS_PER_S));
+    counter_set(d, "copy_bytes", one("copy", copy),
+                bytes_counted(c.copied_bytes + c.present_bytes + c.surplus_bytes - c.deleted_bytes));
+    counter_set(d, "copy_surplus_bytes", one("copy", copy), bytes_counted(c.surplus_bytes - c.deleted_bytes));
 }
 
 void count_backup_begun(struct decide *d, const char *schedule, bool restore)
@@ -254,38 +256,39 @@ void count_backup_begun(struct decide *d, const char *schedule, bool restore)
 
 void count_start_failed(struct decide *d, const char *schedule)
 {
-    json_t *labels = two("direction", "backup", "schedule", schedule);
+    json_t *labels = label_two("direction", "backup", "schedule", schedule);
     jset_str(labels, "result", "failed");
     count_backup_begun(d, schedule, false);
     add(d, "backups_total", labels, 1);
-    set(d, "backup_last_status", one("schedule", schedule), 0);
+    counter_set(d, "backup_last_status", one("schedule", schedule), 0);
 }
 
 void count_backup_ended(struct decide *d, const struct backup *b, enum outcome outcome)
 {
     bool restore = b->kind == KIND_RESTORE;
     const char *schedule = restore ? b->of_job : b->job;
-    CLEANUP_JSON json_t *labels = two("direction", restore ? "restore" : "backup", "schedule", schedule);
+    CLEANUP_JSON json_t *labels = label_two("direction", restore ? "restore" : "backup", "schedule", schedule);
     jset_str(labels, "result", count_result(outcome));
     records_counter_add(d->records, "backups_total", labels, 1, NULL);
     if (restore)
         return;
-    set(d, "backup_last_end_timestamp_seconds", two("schedule", schedule, "result", count_result(outcome)),
-        (double)decide_now(d) / 1e9);
+    counter_set(d, "backup_last_end_timestamp_seconds",
+                label_two("schedule", schedule, "result", count_result(outcome)), (double)decide_now(d) / 1e9);
     bool good = outcome == OUTCOME_COMPLETED;
-    observe(d, "backup_duration_seconds", one("schedule", schedule), histogram_bounds,
-            (double)(decide_now(d) - b->created_ns - b->clock_ns) / 1e9);
+    histogram_observe(d, "backup_duration_seconds", one("schedule", schedule), histogram_bounds,
+                      (double)(decide_now(d) - b->created_ns - b->clock_ns) / 1e9);
     if (outcome != OUTCOME_CANCELED)
-        set(d, "backup_last_status", one("schedule", schedule), good);
+        counter_set(d, "backup_last_status", one("schedule", schedule), good);
     if (good)
-        set(d, "backup_last_success_timestamp_seconds", one("schedule", schedule), (double)(decide_now(d) / NS_PER_S));
+        counter_set(d, "backup_last_success_timestamp_seconds", one("schedule", schedule),
+                    (double)(decide_now(d) / NS_PER_S));
 }
 
 void count_snapshot(struct decide *d, const struct operation *op, bool taken, double seconds)
 {
     add(d, taken ? "snapshot_successes_total" : "snapshot_failures_total", one("schedule", op->job), 1);
     if (taken)
-        observe(d, "snapshot_create_seconds", one("class", class_of(op)), histogram_bounds_short, seconds);
+        histogram_observe(d, "snapshot_create_seconds", one("class", class_of(op)), histogram_bounds_short, seconds);
 }
 
 /* ---- what a mover's result has ---- */
@@ -305,16 +308,16 @@ static void data_path(struct decide *d, const char *klass, const char *direction
         {"unreadable_bytes_total", f->bad},
     };
     if (!strcmp(direction, "restore"))
-        add(d, "written_bytes_total", one("class", klass), bytes(f->written));
+        add(d, "written_bytes_total", one("class", klass), bytes_counted(f->written));
     if (strcmp(direction, "backup"))
         return;
     for (size_t i = 0; i < sizeof of_backup / sizeof *of_backup; i++)
-        add(d, of_backup[i].counter, one("class", klass), bytes(of_backup[i].n));
+        add(d, of_backup[i].counter, one("class", klass), bytes_counted(of_backup[i].n));
     /* What the reader left out; holes are chunks that are nothing but hole, and a plugin may know no more. */
-    add(d, "skipped_bytes_total", two("class", klass, "why", "unallocated"),
-        bytes(f->reader.skipped >= 0 ? f->reader.skipped : f->hole));
+    add(d, "skipped_bytes_total", label_two("class", klass, "why", "unallocated"),
+        bytes_counted(f->reader.skipped >= 0 ? f->reader.skipped : f->hole));
     if (f->reader.there)
-        set(d, "io_uring_inflight", one("class", klass), bytes(f->reader.inflight_max));
+        counter_set(d, "io_uring_inflight", one("class", klass), bytes_counted(f->reader.inflight_max));
 }
 
 static void request_times(struct decide *d, const char *repository, const char *kind, const struct request_figures *q)
@@ -325,8 +328,8 @@ static void request_times(struct decide *d, const char *repository, const char *
     if (!q->has_times)
         return;
     for (size_t i = 0; i < REQUEST_TIMES; i++)
-        counts[i] = (uint64_t)bytes(q->times[i]);
-    CLEANUP_JSON json_t *labels = two("repository", repository, "op", kind);
+        counts[i] = (uint64_t)bytes_counted(q->times[i]);
+    CLEANUP_JSON json_t *labels = label_two("repository", repository, "op", kind);
     if (records_histogram_add(d->records, "repository_request_seconds", labels, histogram_bounds_short,
                               HISTOGRAM_BOUNDS, counts,
                               isfinite(q->seconds) && q->seconds < SECONDS_MAX ? q->seconds : 0, &e) < 0)
@@ -336,10 +339,10 @@ static void request_times(struct decide *d, const char *repository, const char *
 static void requests_of(struct decide *d, const char *repository, const char *kind, const struct request_figures *q)
 {
     for (unsigned i = 0; i < REQUEST_CODES; i++) {
-        CLEANUP_JSON json_t *labels = two("repository", repository, "op", kind);
+        CLEANUP_JSON json_t *labels = label_two("repository", repository, "op", kind);
         jset_str(labels, "code", request_codes[i]);
-        if (bytes(q->codes[i]) > 0)
-            records_counter_add(d->records, "repository_requests_total", labels, bytes(q->codes[i]), NULL);
+        if (bytes_counted(q->codes[i]) > 0)
+            records_counter_add(d->records, "repository_requests_total", labels, bytes_counted(q->codes[i]), NULL);
     }
     request_times(d, repository, kind, q);
 }
@@ -355,14 +358,14 @@ static void repository_facts(struct decide *d, const char *name, const struct mo
                   {"repository_index_blobs", r->index_blobs},
                   {"repository_index_cache_bytes", r->index_cache},
                   {"repository_unreferenced_bytes", r->unreferenced}};
-    add(d, "upload_bytes_total", one("repository", name), bytes(r->uploaded));
-    add(d, "download_bytes_total", one("repository", name), bytes(r->downloaded));
-    add(d, "repository_retries_total", one("repository", name), bytes(r->retries));
+    add(d, "upload_bytes_total", one("repository", name), bytes_counted(r->uploaded));
+    add(d, "download_bytes_total", one("repository", name), bytes_counted(r->downloaded));
+    add(d, "repository_retries_total", one("repository", name), bytes_counted(r->retries));
     for (size_t i = 0; i < sizeof gauges / sizeof *gauges; i++)
         if (gauges[i].n >= 0)
-            set(d, gauges[i].gauge, one("repository", name), bytes(gauges[i].n));
+            counter_set(d, gauges[i].gauge, one("repository", name), bytes_counted(gauges[i].n));
     if (json_is_number(r->clock_skew_s) && isfinite(json_number_value(r->clock_skew_s)))
-        set(d, "repository_clock_skew_seconds", one("repository", name), json_number_value(r->clock_skew_s));
+        counter_set(d, "repository_clock_skew_seconds", one("repository", name), json_number_value(r->clock_skew_s));
     for (unsigned i = 0; i < REQUESTS; i++)
         requests_of(d, name, request_kinds[i], &f->requests[i]);
 }
@@ -371,28 +374,28 @@ static void repository_facts(struct decide *d, const char *name, const struct mo
 static void backed_up(struct decide *d, const char *repository, const struct mover_result *r)
 {
     CLEANUP_JSON json_t *labels = one("repository", repository);
-    const double added = bytes(r->uploaded);
+    const double added = bytes_counted(r->uploaded);
     double stored;
-    add(d, "repository_backed_up_bytes_total", one("repository", repository), bytes(r->total));
+    add(d, "repository_backed_up_bytes_total", one("repository", repository), bytes_counted(r->total));
     add(d, "repository_added_bytes_total", one("repository", repository), added);
     if (records_counter_get(d->records, "repository_stored_bytes", labels, &stored))
         add(d, "repository_stored_bytes", one("repository", repository), added);
 }
 
-static void verified(struct decide *d, const char *repository, enum mover_outcome outcome,
-                     const struct mover_figures *f)
+static void verification_counted(struct decide *d, const char *repository, enum mover_outcome outcome,
+                                 const struct mover_figures *f)
 {
-    const double contents = bytes(f->contents), damages = bytes(f->damages);
+    const double contents = bytes_counted(f->contents), damages = bytes_counted(f->damages);
     add(d, "verify_errors_total", one("repository", repository), damages);
     if (outcome == MOVER_OK || damages > 0) {
-        set(d, "verify_last_end_timestamp_seconds", one("repository", repository), (double)decide_now(d) / 1e9);
-        set(d, "verify_last_damages", one("repository", repository), damages);
-        set(d, "verify_last_read_ratio", one("repository", repository),
-            contents > 0 ? bytes(f->contents_read) / contents : 1);
+        counter_set(d, "verify_last_end_timestamp_seconds", one("repository", repository), (double)decide_now(d) / 1e9);
+        counter_set(d, "verify_last_damages", one("repository", repository), damages);
+        counter_set(d, "verify_last_read_ratio", one("repository", repository),
+                    contents > 0 ? bytes_counted(f->contents_read) / contents : 1);
     }
     if (outcome == MOVER_OK && !(damages > 0))
-        set(d, "verify_last_success_timestamp_seconds", one("repository", repository),
-            (double)(decide_now(d) / NS_PER_S));
+        counter_set(d, "verify_last_success_timestamp_seconds", one("repository", repository),
+                    (double)(decide_now(d) / NS_PER_S));
 }
 
 void count_mover_ended(struct decide *d, const struct operation *op, const struct mover_report *end,
@@ -400,7 +403,7 @@ void count_mover_ended(struct decide *d, const struct operation *op, const struc
 {
     const char *direction = count_direction(op->kind), *klass = class_of(op);
     const char *repository = op->policy->repository;
-    add(d, "mover_exits_total", two("direction", direction, "cause", mover_outcome_name(end->outcome)), 1);
+    add(d, "mover_exits_total", label_two("direction", direction, "cause", mover_outcome_name(end->outcome)), 1);
     if (end->outcome == MOVER_OOM)
         add(d, "mover_oom_total", NULL, 1);
     if (isfinite(end->cpu_seconds) && end->cpu_seconds < SECONDS_MAX)
@@ -419,7 +422,7 @@ void count_mover_ended(struct decide *d, const struct operation *op, const struc
         !op->policy->mover[0])
         backed_up(d, repository, &f->result);
     if (!strcmp(direction, "verify"))
-        verified(d, repository, end->outcome, f);
+        verification_counted(d, repository, end->outcome, f);
 }
 
 /* ---- counters of earlier versions ---- */

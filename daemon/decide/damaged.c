@@ -159,7 +159,7 @@ void damaged_verified(struct decide *d, const struct operation *verification)
 
 /* ---- whole again ---- */
 
-static void heal(struct decide *d, struct operation *op)
+static void damaged_heal(struct decide *d, struct operation *op)
 {
     operation_is_there(d, op);
     str_clear(&op->unverified);
@@ -175,7 +175,7 @@ void damaged_found_fit(struct decide *d, const char *repository, const struct na
     if (!operation_of(d, repository, n, &op) || !(op.gone_ns || op.lost || op.unverified[0]))
         return;
     op.verified_ns = decide_now(d);
-    heal(d, &op);
+    damaged_heal(d, &op);
     note_affected(d, &op, false);
 }
 
@@ -187,7 +187,7 @@ static int heal_one(const struct operation *op, void *arg)
     if (op->kind == KIND_BACKUP && op->gone_ns && !op->lost && !op->unverified[0] &&
         !strncmp(op->gone_why, DAMAGED, strlen(DAMAGED)) && !strcmp(op->policy->repository, x->repository) &&
         operation_copy(&own, op) == 0)
-        heal(x->decide, &own);
+        damaged_heal(x->decide, &own);
     return 0;
 }
 
@@ -207,7 +207,7 @@ void damaged_all_whole(struct decide *d, const char *repository, const struct st
     for (unsigned i = 0; i < affected->n; i++) {
         CLEANUP(operation_clear) struct operation op = ROW_INIT;
         if (operation_read(d, affected->v[i], &op) == 0 && op.gone_ns && !op.lost && !op.unverified[0])
-            heal(d, &op);
+            damaged_heal(d, &op);
     }
 }
 

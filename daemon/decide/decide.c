@@ -190,7 +190,7 @@ static void apply_to_all(struct decide *d, const struct event *ev, bool back)
 }
 
 /* What cannot be recorded for good because of what it says: it becomes a failure that can. */
-static bool reduce(struct event *ev, const struct err *e)
+static bool answer_reduce(struct event *ev, const struct err *e)
 {
     struct err why = ERR_INIT;
     if (ev->reduced || (e->sys != E2BIG && e->sys != EINVAL))
@@ -212,7 +212,7 @@ static bool reduce(struct event *ev, const struct err *e)
 }
 
 /* Documents become structs here, and nowhere else in this room. */
-static void decode(struct decide *d, struct event *ev)
+static void answer_decode(struct decide *d, struct event *ev)
 {
     struct work_result *s = &ev->result;
     const bool of_several = ev->work == WORK_SNAPSHOT || ev->work == WORK_LOOK;
@@ -223,7 +223,7 @@ static void decode(struct decide *d, struct event *ev)
 
 static void event_apply(struct decide *d, struct event *ev)
 {
-    decode(d, ev);
+    answer_decode(d, ev);
     apply_to_all(d, ev, false);
     if (ev->row == ROW_BACKUP)
         backup_event(d, ev);
@@ -243,7 +243,7 @@ static bool take_row_event(struct decide *d, struct event *ev)
             return true;
         }
         apply_to_all(d, ev, true);
-    } while (reduce(ev, &d->plan.err));
+    } while (answer_reduce(ev, &d->plan.err));
     aside_add(d, ev->row, ev->id, &d->plan.err);
     return false;
 }
@@ -547,7 +547,7 @@ void decide_blame(struct decide *d, const struct err *e)
 {
     if (d->unit && d->unit->kind == EVENT_REQUEST)
         refuse_request(d, d->unit, e);
-    else if (d->unit_id[0] && (!d->unit || !reduce(d->unit, e)))
+    else if (d->unit_id[0] && (!d->unit || !answer_reduce(d->unit, e)))
         aside_add(d, d->unit_row, d->unit_id, e);
 }
 

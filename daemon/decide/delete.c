@@ -111,7 +111,7 @@ static int reads_it(const struct operation *op, void *arg)
     return 0;
 }
 
-static int look(struct decide *d, const char *backup, struct owned *o, struct err *e)
+static int owned_look(struct decide *d, const char *backup, struct owned *o, struct err *e)
 {
     struct native_row_filter natives = {.parent = backup};
     struct operation_filter f = {.parent = backup}, live = {.live = true};
@@ -295,7 +295,7 @@ static void keep_backup(struct decide *d, const struct operation *op)
 }
 
 /* A refusal for good (pinned, the last good copy): the backup stays as it is. */
-static void refuse(struct decide *d, struct operation *op, const struct owned *o, const struct op_error *error)
+static void delete_refuse(struct decide *d, struct operation *op, const struct owned *o, const struct op_error *error)
 {
     keep_backup(d, op);
     note_refusal(op, o, error);
@@ -358,7 +358,7 @@ static bool delete_snapshots(struct decide *d, struct operation *op, const struc
             }
             if (answered &&
                 (kept || code == ERR_USAGE || code == ERR_BUSY || code == ERR_EXISTS || code == ERR_NOT_FOUND)) {
-                refuse(d, op, o, &admin.error);
+                delete_refuse(d, op, o, &admin.error);
                 return false;
             }
             done = false;
@@ -408,7 +408,7 @@ static bool delete_kept(struct decide *d, struct operation *op, const struct own
 }
 
 /* The backup leaves the records, in one transaction with the end of this operation. */
-static void forget(struct decide *d, struct operation *op, const struct owned *o)
+static void backup_forget(struct decide *d, struct operation *op, const struct owned *o)
 {
     struct err e = ERR_INIT;
     const json_t *v;
@@ -441,7 +441,7 @@ void decide_delete(struct decide *d, struct operation *op)
     }
     if (op->wake_ns > decide_now(d))
         return;
-    if (look(d, backup, &o, &e) < 0) {
+    if (owned_look(d, backup, &o, &e) < 0) {
         plan_log(d, LOG_LVL_WARNING, "%s: %s", operation_label(op), e.msg);
         return;
     }
@@ -481,7 +481,7 @@ void decide_delete(struct decide *d, struct operation *op)
         return;
     }
     if (delete_kept(d, op, &o))
-        forget(d, op, &o);
+        backup_forget(d, op, &o);
 }
 
 void delete_work_ended(struct decide *d, struct operation *op, enum work w, struct work_result *s)
@@ -515,7 +515,7 @@ static int refuse_inspected(const struct backup *b, const struct owned *o, struc
 static int delete_check(struct decide *d, const struct backup *b, bool force, bool even_kept, struct err *e)
 {
     CLEANUP(owned_clear) struct owned o = {.natives = NULL};
-    int rc = look(d, b->id, &o, e);
+    int rc = owned_look(d, b->id, &o, e);
     if (rc < 0)
         return rc;
     if (!backup_state_terminal(b->state) && !force) {

@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 /* It fails, at once or when its mover has ended. */
-static void late(struct decide *d, struct operation *op)
+static void snapshot_late(struct decide *d, struct operation *op)
 {
     struct live *l = live_find(d, op->id);
     char stage[32];
@@ -46,7 +46,7 @@ bool prepare_is_late(struct decide *d, struct operation *op)
     if (op->reason == REASON_PREPARE_TIMEOUT) {
         if (running && !has_mover(d, op->id))
             return false; /* adopted first */
-        late(d, op);
+        snapshot_late(d, op);
         return true;
     }
     if (prepare_renews(d, op)) {
@@ -60,6 +60,6 @@ bool prepare_is_late(struct decide *d, struct operation *op)
         operation_write(d, op);
         return false;
     }
-    late(d, op);
+    snapshot_late(d, op);
     return true;
 }

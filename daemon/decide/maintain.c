@@ -28,15 +28,15 @@ static int64_t next_slot(int64_t last, int64_t interval_s, int64_t offset_ns, in
     return last - (since - floor_div(since, interval) * interval) + interval;
 }
 
-static int64_t later(int64_t a, int64_t b)
+static int64_t time_later(int64_t a, int64_t b)
 {
     return a > b ? a : b;
 }
 
 /* The time of the last good run, if that is too long ago; 0: it is not. */
-static int64_t late(int64_t good, int64_t since, int64_t interval_s, int64_t now)
+static int64_t late_since(int64_t good, int64_t since, int64_t interval_s, int64_t now)
 {
-    const int64_t last = later(good, since);
+    const int64_t last = time_later(good, since);
     return interval_s && last && now - last > MAINTAIN_OVERDUE * interval_s * NS_PER_S ? last : 0;
 }
 
@@ -55,8 +55,8 @@ void maintain_times(const struct cfg *c, const struct cfg_repository *r, const s
                     struct maintain_times *ret)
 {
     const int64_t since = m && m->since_ns ? m->since_ns : now;
-    const int64_t full_tried = m ? later(m->full.tried_ns, since) : since,
-                  tried = m ? later(m->quick.tried_ns, full_tried) : since;
+    const int64_t full_tried = m ? time_later(m->full.tried_ns, since) : since,
+                  tried = m ? time_later(m->quick.tried_ns, full_tried) : since;
     const bool others = m && is_others(m->refused);
     const int64_t offset = sched_offset_ns(cfg_daemon(c)->node_name, r->name, MAINTAIN_FULL_S);
     *ret = (struct maintain_times){.quick_ns = INT64_MAX, .full_ns = INT64_MAX};
@@ -80,8 +80,9 @@ void maintain_times(const struct cfg *c, const struct cfg_repository *r, const s
     else if (ret->full_interval_s)
         ret->full_ns = next_slot(full_tried, ret->full_interval_s, offset, now);
     if (m) {
-        ret->full_late_ns = late(m->full.good_ns, since, ret->full_interval_s, now);
-        ret->quick_late_ns = late(later(m->quick.good_ns, m->full.good_ns), since, ret->quick_interval_s, now);
+        ret->full_late_ns = late_since(m->full.good_ns, since, ret->full_interval_s, now);
+        ret->quick_late_ns =
+            late_since(time_later(m->quick.good_ns, m->full.good_ns), since, ret->quick_interval_s, now);
     }
 }
 
@@ -172,24 +173,24 @@ static void note_run(struct maintain_cycle *x, const struct operation *op, int64
         x->good_ns = now;
 }
 
-static int64_t reported(int64_t bytes)
+static int64_t bytes_reported(int64_t bytes)
 {
     return bytes > 0 ? bytes : 0;
 }
 
 static void note_space(struct maintain_memory *m, const struct mover_maintenance *r)
 {
-    m->freed = reported(r->freed);
-    m->packs = reported(r->packs);
-    m->reclaimable = reported(r->reclaimable);
-    m->trapped = reported(r->trapped);
+    m->freed = bytes_reported(r->freed);
+    m->packs = bytes_reported(r->packs);
+    m->reclaimable = bytes_reported(r->reclaimable);
+    m->trapped = bytes_reported(r->trapped);
     m->back_from_ns = r->back_from_ns;
 }
 
 /* What maintenance stored again has not decayed any more. Contents: index blobs are found whole by a verification. */
 static void note_renewed(struct verify_memory *v, const struct mover_maintenance *r)
 {
-    const int64_t n = reported(r->renewed);
+    const int64_t n = bytes_reported(r->renewed);
     v->corrected = v->corrected > n ? v->corrected - n : 0;
     if (n && !v->corrected && !v->corrected_indexes)
         v->corrected_ns = 0;

@@ -139,7 +139,7 @@ static int by_text(const void *a, const void *b)
 }
 
 /* The rows of one volume (NULL: of all), the oldest first, and what is in use, sorted. */
-static int gather(struct gather *g, const char *volume_id)
+static int volume_gather(struct gather *g, const char *volume_id)
 {
     /* A restore has the volume id of the backup it reads. */
     const struct operation_filter live = {.volume_id = volume_id, .live = true};
@@ -221,7 +221,7 @@ int natives_gather(struct records *r, const char *volume_id, struct native_facts
     struct gather g = {.r = r, .e = e};
     *ret = NULL;
     *n = 0;
-    int rc = gather(&g, volume_id);
+    int rc = volume_gather(&g, volume_id);
     struct native_facts *f = rc < 0 || !g.rows.n ? NULL : calloc(g.rows.n, sizeof *f);
     if (rc >= 0 && g.rows.n && !f)
         rc = err_nomem(e);
@@ -278,7 +278,7 @@ int natives_each(struct records *r, natives_fn *fn, void *arg, struct err *e)
 {
     struct gather g = {.r = r, .e = e};
     size_t n = 0, most = 0;
-    int rc = gather(&g, NULL);
+    int rc = volume_gather(&g, NULL);
     struct same_volume *volumes = rc < 0 ? NULL : find_volumes(&g.rows, &n, &most);
     struct native_facts *f = volumes ? calloc(most + 1, sizeof *f) : NULL;
     if (rc >= 0 && !f)

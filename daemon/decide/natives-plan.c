@@ -52,8 +52,9 @@ static enum what what_is(const struct native_facts *f)
 }
 
 /* Adds a clause to the sentence; the first one gets `first` before it. */
-static void say(struct native_facts *f, const char *first, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-static void say(struct native_facts *f, const char *first, const char *fmt, ...)
+static void reason_say(struct native_facts *f, const char *first, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+static void reason_say(struct native_facts *f, const char *first, const char *fmt, ...)
 {
     size_t n = strlen(f->why);
     if (n + 1 >= sizeof f->why)
@@ -71,7 +72,7 @@ static void say(struct native_facts *f, const char *first, const char *fmt, ...)
 #define DUE "due for pruning: "
 
 /* "backup B is complete in repository main" */
-static const char *complete(const struct native_facts *f, char *out, size_t cap)
+static const char *reason_complete(const struct native_facts *f, char *out, size_t cap)
 {
     snprintf(out, cap, "its backup%s%.60s is complete in %srepository%s%.30s", f->backup[0] ? " " : "", f->backup,
              f->repository[0] ? "" : "the ", f->repository[0] ? " " : "", f->repository);
@@ -153,8 +154,8 @@ static void say_until(const struct plan *p, struct native_facts *f, unsigned num
         snprintf(which, sizeof which, " (jobs with a snapshots-to-retain of their own do not count)");
     if (p->r->retain_max_age_s > 0)
         snprintf(age, sizeof age, ", or once it is older than %s", duration_words(p->r->retain_max_age_s));
-    say(f, KEPT, "%u of %u retained; pruned after %u newer backup%s%s%s", newer + slot + 1, number, more,
-        more == 1 ? "" : "s", which, age);
+    reason_say(f, KEPT, "%u of %u retained; pruned after %u newer backup%s%s%s", newer + slot + 1, number, more,
+               more == 1 ? "" : "s", which, age);
 }
 
 static void plan_moved(struct plan *p, size_t i)
@@ -162,27 +163,28 @@ static void plan_moved(struct plan *p, size_t i)
     struct native_facts *f = p->by_age[i];
     unsigned number = number_for(p, f), newer = newer_kept(p, i), slot = slot_in_retain(p, f);
     char safe[160], ended[128];
-    complete(f, safe, sizeof safe);
+    reason_complete(f, safe, sizeof safe);
     if (over_age(p, f, p->r->retain_max_age_s)) {
-        say(f, DUE, "%s, and it is older than %s (retain-max-age)", safe, duration_words(p->r->retain_max_age_s));
+        reason_say(f, DUE, "%s, and it is older than %s (retain-max-age)", safe,
+                   duration_words(p->r->retain_max_age_s));
     } else if (newer + slot < number) {
         f->reasons |= NATIVE_RETAINED;
         if (is_ended(p, f))
-            say(f, KEPT, "%u of %u retained; %s: only `native prune --gone` removes it", newer + slot + 1, number,
-                ended_why(p, f, ended, sizeof ended));
+            reason_say(f, KEPT, "%u of %u retained; %s: only `native prune --gone` removes it", newer + slot + 1,
+                       number, ended_why(p, f, ended, sizeof ended));
         else if (f->reasons & (NATIVE_HOLD | NATIVE_INSPECTION)) /* newer ones prune it only once it is released */
-            say(f, KEPT, "%u of %u retained", newer + slot + 1, number);
+            reason_say(f, KEPT, "%u of %u retained", newer + slot + 1, number);
         else
             say_until(p, f, number, newer, slot);
         count_kept(p, f);
     } else if (p->r->prune_ended && is_ended(p, f)) {
-        say(f, DUE, "%s, and %s", safe, ended_why(p, f, ended, sizeof ended));
+        reason_say(f, DUE, "%s, and %s", safe, ended_why(p, f, ended, sizeof ended));
     } else if (number == 0) {
-        say(f, DUE, "%s, and snapshots-to-retain is 0", safe);
+        reason_say(f, DUE, "%s, and snapshots-to-retain is 0", safe);
     } else if (newer < number) {
-        say(f, DUE, "%s, and its place (%u of %u) is needed for the new snapshot", safe, newer + 1, number);
+        reason_say(f, DUE, "%s, and its place (%u of %u) is needed for the new snapshot", safe, newer + 1, number);
     } else {
-        say(f, DUE, "%s, and %u newer one%s retained", safe, newer, newer == 1 ? " is" : "s are");
+        reason_say(f, DUE, "%s, and %u newer one%s retained", safe, newer, newer == 1 ? " is" : "s are");
     }
     p->newer_good = true;
 }
@@ -196,19 +198,20 @@ static void plan_failed(struct plan *p, size_t i)
     if (number == 0)
         number = 1;
     if (!p->r->keep_on_failure) {
-        say(f, DUE, "its backup failed or was canceled, and keep-on-failure is off");
+        reason_say(f, DUE, "its backup failed or was canceled, and keep-on-failure is off");
         return;
     }
     if (newer + slot < number) {
         f->reasons |= NATIVE_KEEP_ON_FAILURE;
-        say(f, KEPT, "the move of its data failed and keep-on-failure is on; pruned when newer ones take its place");
+        reason_say(f, KEPT,
+                   "the move of its data failed and keep-on-failure is on; pruned when newer ones take its place");
         count_kept(p, f);
     } else if (!p->newer_good && !p->newer_failed) {
         /* Over the limit, so it takes nobody's place. */
         f->reasons |= NATIVE_KEEP_ON_FAILURE | NATIVE_ONLY_COPY;
-        say(f, KEPT, "the move of its data failed, keep-on-failure is on, and nothing newer is safe yet");
+        reason_say(f, KEPT, "the move of its data failed, keep-on-failure is on, and nothing newer is safe yet");
     } else {
-        say(f, DUE, "the move of its data failed, and newer ones are kept (%u of %u)", newer, number);
+        reason_say(f, DUE, "the move of its data failed, and newer ones are kept (%u of %u)", newer, number);
         return;
     }
     p->newer_failed = true;
@@ -236,18 +239,19 @@ static void plan_snapshot_only(struct plan *p, size_t i)
     bool old = over_age(p, f, p->r->snapshot_only_max_age_s), wanted = !old && count + slot < keep;
     if (wanted) {
         f->reasons |= NATIVE_SNAPSHOT_ONLY;
-        say(f, KEPT, "%u of %u snapshot%s without a backup (snapshot-only-keep)", count + slot + 1, keep, plural(keep));
+        reason_say(f, KEPT, "%u of %u snapshot%s without a backup (snapshot-only-keep)", count + slot + 1, keep,
+                   plural(keep));
         p->snapshot_only_count++;
     }
     if (!p->newer_good && (!wanted || is_sole(p, i))) {
         f->reasons |= NATIVE_ONLY_COPY;
-        say(f, KEPT, "the only copy of the volume: there is no newer one, and no backup of it");
+        reason_say(f, KEPT, "the only copy of the volume: there is no newer one, and no backup of it");
     } else if (old) {
-        say(f, DUE, "it is older than %s (snapshot-only-max-age), and there are newer copies",
-            duration_words(p->r->snapshot_only_max_age_s));
+        reason_say(f, DUE, "it is older than %s (snapshot-only-max-age), and there are newer copies",
+                   duration_words(p->r->snapshot_only_max_age_s));
     } else if (!wanted) {
-        say(f, DUE, "snapshot-only-keep is %u, and %u newer one%s kept%s", keep, count, count == 1 ? " is" : "s are",
-            count < keep ? " besides the new one" : "");
+        reason_say(f, DUE, "snapshot-only-keep is %u, and %u newer one%s kept%s", keep, count,
+                   count == 1 ? " is" : "s are", count < keep ? " besides the new one" : "");
     }
     p->newer_good = true;
 }
@@ -265,27 +269,28 @@ static void plan_references(const struct plan *p, struct native_facts *f)
 {
     if (f->in_use) {
         f->reasons |= NATIVE_IN_USE;
-        say(f, KEPT, "in use by an unfinished operation");
+        reason_say(f, KEPT, "in use by an unfinished operation");
     }
     if (f->hold) {
         f->reasons |= NATIVE_HOLD;
-        say(f, KEPT, "held");
+        reason_say(f, KEPT, "held");
     }
     if (f->inspection) {
         f->reasons |= NATIVE_INSPECTION;
-        say(f, KEPT, "for inspection: its backup failed and expose-keep-on-failure is on");
+        reason_say(f, KEPT, "for inspection: its backup failed and expose-keep-on-failure is on");
     }
     if (f->releasing && !f->in_use) {
         f->reasons |= NATIVE_IN_USE;
-        say(f, KEPT, "its intermediate is removed first");
+        reason_say(f, KEPT, "its intermediate is removed first");
     }
     if (is_base(p, f)) {
         f->reasons |= NATIVE_CBT_PARENT;
-        say(f, KEPT,
-            f->missing    ? "it is gone, and its bookmark is the base of the next incremental backup"
-            : p->r->ended ? "the base of incremental backups, should its volume be backed up again (`native prune "
-                            "--gone` removes it)"
-                          : "the base of the next incremental backup");
+        reason_say(f, KEPT,
+                   f->missing ? "it is gone, and its bookmark is the base of the next incremental backup"
+                   : p->r->ended
+                       ? "the base of incremental backups, should its volume be backed up again (`native prune "
+                         "--gone` removes it)"
+                       : "the base of the next incremental backup");
     }
 }
 
@@ -303,15 +308,16 @@ static void plan_one(struct plan *p, size_t i)
     switch (what_is(f)) {
     case IS_MISSING:
         if (f->foreign)
-            say(f, "not recognized: ", "what is in its place does not have its tag; its record goes when that is gone");
+            reason_say(
+                f, "not recognized: ", "what is in its place does not have its tag; its record goes when that is gone");
         else
-            say(f, "removed from the records: ", "no longer on the storage");
+            reason_say(f, "removed from the records: ", "no longer on the storage");
         break;
     case IS_REMOVING:
-        say(f, DUE, "its removal has begun");
+        reason_say(f, DUE, "its removal has begun");
         break;
     case IS_EXPIRED:
-        say(f, DUE, "its backup%s%.100s was deleted or has expired", f->backup[0] ? " " : "", f->backup);
+        reason_say(f, DUE, "its backup%s%.100s was deleted or has expired", f->backup[0] ? " " : "", f->backup);
         break;
     case IS_MOVED:
         plan_moved(p, i);
@@ -326,7 +332,7 @@ static void plan_one(struct plan *p, size_t i)
         if (f->in_use)
             break; /* it is being moved right now */
         f->reasons |= NATIVE_ONLY_COPY;
-        say(f, KEPT, "the only copy: its data is not known to be complete in a repository");
+        reason_say(f, KEPT, "the only copy: its data is not known to be complete in a repository");
         break;
     }
     if (before && f->reasons == before)
@@ -380,7 +386,7 @@ static void let_go(struct native_facts *f, const char *because)
     f->reasons = 0;
     f->prune = true;
     f->why[0] = '\0';
-    say(f, DUE, "%s, and %s", complete(f, safe, sizeof safe), because);
+    reason_say(f, DUE, "%s, and %s", reason_complete(f, safe, sizeof safe), because);
 }
 
 static void keep_under_maximum(struct plan *p)
@@ -433,7 +439,7 @@ static unsigned with_reason(const struct plan *p, unsigned reason)
     return n;
 }
 
-static void judge(struct plan *p, struct native_verdict *v)
+static void natives_judge(struct plan *p, struct native_verdict *v)
 {
     unsigned kept = on_storage(p), gone = 0;
     for (size_t i = 0; i < p->n; i++)
@@ -488,7 +494,7 @@ void natives_plan(const struct native_rules *r, struct native_facts *f, size_t n
         p.by_age[i] = &f[i];
     qsort(p.by_age, n, sizeof *p.by_age, newest_first);
     plan_all(&p, r->about_to_create);
-    judge(&p, v);
+    natives_judge(&p, v);
     if (r->about_to_create && !v->may_create)
         plan_all(&p, false); /* nothing has to make room */
     free(p.by_age);

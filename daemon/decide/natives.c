@@ -183,7 +183,7 @@ void natives_note_checked(struct decide *d, const struct operation *check)
 
 /* What the snapshot must be to count as this native snapshot's data (RS-18): a mover may have named any that exists.
  * What the record does not know is not compared. */
-static json_t *expected(struct decide *d, const char *alias)
+static json_t *native_expected(struct decide *d, const char *alias)
 {
     CLEANUP(native_row_clear) struct native_row n;
     CLEANUP(operation_clear) struct operation op;
@@ -221,7 +221,7 @@ static json_t *check_steps(struct decide *d, const struct check_step *before, co
     {
         if (!json_object_get(expect, snapshot))
             json_array_append_new(ids, json_string(snapshot));
-        json_object_set_new(expect, snapshot, expected(d, json_string_value(alias)));
+        json_object_set_new(expect, snapshot, native_expected(d, json_string_value(alias)));
     }
     return json_pack("[{s:s,s:o,s:o}]", "verb", "check", "snapshots", ids, "expect", expect);
 }

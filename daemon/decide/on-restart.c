@@ -21,7 +21,7 @@ static bool in_phase_1(const struct decide *d, const struct operation *op)
     return b && b->state == BACKUP_SNAPSHOTTING;
 }
 
-static int note(const struct operation *op, void *arg)
+static int restart_note(const struct operation *op, void *arg)
 {
     struct decide *d = arg;
     struct live *l = NULL;
@@ -37,7 +37,7 @@ int on_restart_note(struct decide *d, struct err *e)
     const struct operation_filter live = {.live = true};
     if (cfg_daemon(d->world.cfg)->on_restart != ON_RESTART_FAIL)
         return 0;
-    const int rc = operation_each(d->records, &live, note, d, e);
+    const int rc = operation_each(d->records, &live, restart_note, d, e);
     return rc < 0 && !e->cls ? err_nomem(e) : rc;
 }
 

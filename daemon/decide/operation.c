@@ -185,7 +185,7 @@ static json_t *expose_request(struct decide *d, const struct operation *op)
     return in;
 }
 
-static void expose(struct decide *d, struct operation *op)
+static void exposure_begin(struct decide *d, struct operation *op)
 {
     const bool restore = operation_is_restore(op);
     prepare_runs(d, op);
@@ -216,7 +216,7 @@ static void prepare_done(struct decide *d, struct operation *op, struct work_res
     operation_write(d, op);
 }
 
-static bool prepare(struct decide *d, struct operation *op)
+static bool prepare_begin(struct decide *d, struct operation *op)
 {
     const struct policy *policy = op->policy;
     const struct exposed x = exposure_read(op->exposure);
@@ -336,7 +336,7 @@ static void note_target(struct decide *d, const struct operation *op)
         plan_log(d, LOG_LVL_WARNING, "volume %s: %s", v.volume->name, e.msg);
 }
 
-static void terminal(struct decide *d, struct operation *op)
+static void operation_end_now(struct decide *d, struct operation *op)
 {
     if (op->outcome == OUTCOME_NONE)
         op->outcome = OUTCOME_FAILED;
@@ -409,7 +409,7 @@ static void undo_done(struct decide *d, struct operation *op, struct work_result
 
 /* Which natives of the volume stay now that this one's fate is known; the rest goes. A removal that fails is left to
  * the sweep after some tries: until then its record says "removing". */
-static bool retain(struct decide *d, struct operation *op)
+static bool retention_begin(struct decide *d, struct operation *op)
 {
     struct native_rules rules;
     struct native_verdict v;
@@ -462,8 +462,8 @@ static void clean_up(struct decide *d, struct operation *op)
         }
         op->undone = true;
     }
-    if (retain(d, op))
-        terminal(d, op);
+    if (retention_begin(d, op))
+        operation_end_now(d, op);
 }
 
 /* ---- the function ---- */
@@ -484,7 +484,7 @@ static void wait_for_repository(struct decide *d, struct operation *op)
     }
 }
 
-static void queued(struct decide *d, struct operation *op)
+static void state_queued(struct decide *d, struct operation *op)
 {
     char why[512] = "";
     if (!operation_is_restore(op) && is_none(op->native_doc))
@@ -494,21 +494,21 @@ static void queued(struct decide *d, struct operation *op)
         return;
     }
     op->outage_ns = 0;
-    expose(d, op);
+    exposure_begin(d, op);
 }
 
-static void exposing(struct decide *d, struct operation *op)
+static void state_exposing(struct decide *d, struct operation *op)
 {
     char why[512] = "";
     if (!(operation_is_restore(op) ? op->target : op->exposure)) {
-        expose(d, op);
+        exposure_begin(d, op);
         return;
     }
     if (operation_is_restore(op) && op->filled) {
         commit_target(d, op);
         return;
     }
-    if (!prepare(d, op))
+    if (!prepare_begin(d, op))
         return;
     if (!queue_may(d, op, true, why, sizeof why)) {
         if (op->prepare_deadline_ns) {
@@ -522,7 +522,7 @@ static void exposing(struct decide *d, struct operation *op)
     operation_start(d, op);
 }
 
-static void retrying(struct decide *d, struct operation *op)
+static void state_retrying(struct decide *d, struct operation *op)
 {
     if (op->wake_ns > decide_now(d))
         return;
@@ -623,10 +623,10 @@ void decide_operation(struct decide *d, struct operation *op)
         return;
     switch (op->state) {
     case OP_QUEUED:
-        queued(d, op);
+        state_queued(d, op);
         break;
     case OP_EXPOSING:
-        exposing(d, op);
+        state_exposing(d, op);
         break;
     case OP_STARTING:
         operation_start(d, op);
@@ -639,7 +639,7 @@ void decide_operation(struct decide *d, struct operation *op)
             operation_adopt(d, op);
         break;
     case OP_RETRYING:
-        retrying(d, op);
+        state_retrying(d, op);
         break;
     case OP_CLEANING_UP:
         clean_up(d, op);

@@ -48,7 +48,7 @@ struct history {
     size_t n, cap;
 };
 
-static int collect(const struct operation *op, void *arg)
+static int history_collect(const struct operation *op, void *arg)
 {
     struct history *h = arg;
     if (!is_stored(op, h->mover))
@@ -73,17 +73,18 @@ static int note_read(const struct operation *op, void *arg)
     return op->kind == KIND_RESTORE && op->of[0] ? json_object_set_new(arg, op->of, json_true()) : 0;
 }
 
-static int limit(int64_t n)
+static int keep_limit(int64_t n)
 {
     return n < 0 ? 0 : n > 1000000 ? 1000000 : (int)n;
 }
 
 /* Not those that a restore reads, or whose backup is being deleted. */
-static int expire(struct decide *d, const struct history *h, const struct policy_keep *k, json_t *steps, struct err *e)
+static int history_expire(struct decide *d, const struct history *h, const struct policy_keep *k, json_t *steps,
+                          struct err *e)
 {
     const struct operation_filter live = {.live = true};
-    const struct retention_policy p = {limit(k->latest), limit(k->hourly),  limit(k->daily),
-                                       limit(k->weekly), limit(k->monthly), limit(k->annual)};
+    const struct retention_policy p = {keep_limit(k->latest), keep_limit(k->hourly),  keep_limit(k->daily),
+                                       keep_limit(k->weekly), keep_limit(k->monthly), keep_limit(k->annual)};
     CLEANUP_JSON json_t *reads = json_object();
     CLEANUP_FREE struct retention_item *items = calloc(h->n ? h->n : 1, sizeof *items);
     if (!items || !reads)
@@ -106,9 +107,9 @@ int plugin_retention_steps(struct decide *d, const struct operation *op, json_t 
 {
     const struct operation_filter f = {.volume_id = op->volume_id};
     struct history h = {.decide = d, .mover = op->policy->mover};
-    int rc = operation_each(d->records, &f, collect, &h, e);
+    int rc = operation_each(d->records, &f, history_collect, &h, e);
     if (rc == 0)
-        rc = expire(d, &h, &op->policy->keep, steps, e);
+        rc = history_expire(d, &h, &op->policy->keep, steps, e);
     free(h.v);
     return rc;
 }
@@ -199,7 +200,7 @@ static void note_failure(struct operation *op, struct decide *d, const struct op
 }
 
 /* Nothing of it is stored any more. */
-static void gone(struct decide *d, struct operation *of, const char *why)
+static void copy_gone(struct decide *d, struct operation *of, const char *why)
 {
     struct err e = ERR_INIT;
     if (operation_write(d, of) == 0 && volume_backup_lost(d, of->volume_id, of->parent, why, &e) < 0)
@@ -221,7 +222,7 @@ static void apply_answer(struct decide *d, struct operation *op, const struct wo
         note_failure(op, d, &of, e);
         operation_is_gone(d, &of, "is missing in its mover plugin");
         operation_is_lost(d, &of, "its mover plugin does not have it");
-        gone(d, &of, "is missing in its mover plugin");
+        copy_gone(d, &of, "is missing in its mover plugin");
     } else if (e->cls) {
         ++*(verify && e->cls == ERR_DAMAGE ? &result->damaged : &result->failed);
         note_failure(op, d, &of, e);
@@ -229,7 +230,7 @@ static void apply_answer(struct decide *d, struct operation *op, const struct wo
         result->done++;
         if (removed) {
             operation_is_lost(d, &of, "it has expired");
-            gone(d, &of, "was deleted by retention");
+            copy_gone(d, &of, "was deleted by retention");
         }
     }
 }
@@ -281,7 +282,7 @@ static bool call_next(struct decide *d, struct operation *op)
     return false;
 }
 
-static void end(struct decide *d, struct operation *op)
+static void plugin_admin_end(struct decide *d, struct operation *op)
 {
     if (op->outcome == OUTCOME_NONE)
         op->outcome = OUTCOME_FAILED;
@@ -294,7 +295,7 @@ static void end(struct decide *d, struct operation *op)
 void decide_plugin_admin(struct decide *d, struct operation *op)
 {
     if (op->state == OP_CLEANING_UP) {
-        end(d, op);
+        plugin_admin_end(d, op);
         return;
     }
     if (op->cancel) {

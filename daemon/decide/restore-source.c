@@ -47,7 +47,7 @@ static bool in_repository(const struct operation *of)
     return of->state == OP_COMPLETED && (of->result.snapshot[0] || of->result.stored);
 }
 
-static enum restore_from from(enum restore_from f, char why[RESTORE_WHY], const char *text)
+static enum restore_from source_chosen(enum restore_from f, char why[RESTORE_WHY], const char *text)
 {
     snprintf(why, RESTORE_WHY, "%s", text);
     return f;
@@ -64,8 +64,8 @@ enum restore_from restore_source(const struct operation *of, const struct reques
         return FROM_NONE;
     }
     if (native->usable && !want_repository && !only)
-        return from(FROM_NATIVE, why,
-                    want_native ? "--from native was given" : "the native snapshot exists and is healthy");
+        return source_chosen(FROM_NATIVE, why,
+                             want_native ? "--from native was given" : "the native snapshot exists and is healthy");
     if (want_native) {
         err_set(e, ERR_NOT_FOUND, 0, "%s cannot be restored from its native snapshot: %s", name, native->why);
         err_hint(e, "--from auto or --from repository takes the data from the repository");

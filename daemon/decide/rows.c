@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int wrote(struct decide *d, const char *id, int rc, const struct err *e)
+static int row_written(struct decide *d, const char *id, int rc, const struct err *e)
 {
     if (rc < 0)
         log_warning("the record of %s cannot be saved, retrying: %s", id, e->msg);
@@ -29,19 +29,19 @@ static int was_read(int rc, const struct err *e)
 int operation_write(struct decide *d, struct operation *op)
 {
     struct err e = ERR_INIT;
-    return wrote(d, op->id, operation_save(d->records, op, &e), &e);
+    return row_written(d, op->id, operation_save(d->records, op, &e), &e);
 }
 
 int backup_write(struct decide *d, struct backup *b)
 {
     struct err e = ERR_INIT;
-    return wrote(d, b->id, backup_save(d->records, b, &e), &e);
+    return row_written(d, b->id, backup_save(d->records, b, &e), &e);
 }
 
 int native_row_write(struct decide *d, struct native_row *n)
 {
     struct err e = ERR_INIT;
-    return wrote(d, n->id, native_row_save(d->records, n, &e), &e);
+    return row_written(d, n->id, native_row_save(d->records, n, &e), &e);
 }
 
 int memory_row_read(struct decide *d, const char *id, struct job_run *ret, struct err *e)

@@ -110,7 +110,7 @@ static void begin_operation(struct decide *d, struct operation *op)
         begin_hook(d, op);
 }
 
-static void prune(struct decide *d, struct operation *op)
+static void room_prune(struct decide *d, struct operation *op)
 {
     struct native_rules rules;
     struct native_verdict v;
@@ -134,7 +134,7 @@ static void prune(struct decide *d, struct operation *op)
 }
 
 /* What it has freed is only known once it is measured (RS-30). */
-static void pruned(struct decide *d, struct operation *op, struct work_result *s)
+static void room_pruned(struct decide *d, struct operation *op, struct work_result *s)
 {
     natives_pruned(d, op, s);
     if (op->pool_ratio >= 0 && op->state == OP_SNAPSHOTTING && op->stage == STAGE_PRUNE)
@@ -482,7 +482,7 @@ static void snapshot_done(struct decide *d, struct work_result *s)
         member_done(d, &item[i], &s->err, skew);
 }
 
-static void take(struct decide *d, struct members *m)
+static void snapshots_take(struct decide *d, struct members *m)
 {
     json_t *items = json_array();
     int64_t timeout = 1;
@@ -540,7 +540,7 @@ static void group_step(struct decide *d, struct members *m)
         if (m->op[i].stage < least)
             least = m->op[i].stage;
     if (least == STAGE_SNAPSHOT) {
-        take(d, m);
+        snapshots_take(d, m);
         return;
     }
     for (unsigned i = 0; i < m->n; i++) {
@@ -560,7 +560,7 @@ static void group_step(struct decide *d, struct members *m)
             look_at_pool(d, op);
             break;
         case STAGE_PRUNE:
-            prune(d, op);
+            room_prune(d, op);
             break;
         case STAGE_HOOK:
             pre_hook(d, op);
@@ -605,7 +605,7 @@ void snapshots_work_ended(struct decide *d, struct operation *op, enum work w, s
     else if (w == WORK_POOL)
         pool_done(d, op, s);
     else if (w == WORK_PRUNE)
-        pruned(d, op, s);
+        room_pruned(d, op, s);
     else if (w == WORK_PRE_HOOK)
         pre_hook_done(d, op, s);
     else if (w == WORK_SNAPSHOT)

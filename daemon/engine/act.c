@@ -253,7 +253,7 @@ static void forget_mover(struct engine *g, const struct act *a)
 
 /* ---- all of it ---- */
 
-static void act(struct engine *g, const struct act *a)
+static void act_on(struct engine *g, const struct act *a)
 {
     struct err e = ERR_INIT;
     switch (a->kind) {
@@ -310,7 +310,7 @@ void engine_act(struct engine *g, const struct plan *p)
 {
     for (size_t i = 0; i < p->n; i++)
         if (!p->acts[i].done)
-            act(g, &p->acts[i]);
+            act_on(g, &p->acts[i]);
 }
 
 void engine_act_early(struct engine *g, struct plan *p)
@@ -320,7 +320,7 @@ void engine_act_early(struct engine *g, struct plan *p)
         if (a->done || !act_is_early(a))
             continue;
         a->done = true;
-        act(g, a);
+        act_on(g, a);
     }
 }
 

@@ -32,7 +32,7 @@ struct detach {
     unsigned seen;
 };
 
-static int look(const struct operation *op, void *arg)
+static int detach_look(const struct operation *op, void *arg)
 {
     struct detach *d = arg;
     d->after = op->seq;
@@ -74,11 +74,11 @@ static int forget_moved(const struct native_row *row, void *arg)
 }
 
 /* What is to go, or why nothing may go. 1: more rows are to be read. */
-static int find(struct detach *d, struct err *e)
+static int detach_find(struct detach *d, struct err *e)
 {
     struct engine *g = d->engine;
     const struct operation_filter f = {.after = d->after, .limit = ENGINE_PART};
-    int rc = operation_each(g->records, &f, look, d, e);
+    int rc = operation_each(g->records, &f, detach_look, d, e);
     if (rc >= 0 && d->user[0]) {
         err_set(e, ERR_BUSY, 0, "%s still uses repository \"%s\"", d->user, d->repository);
         return err_hint(e, "wait for it, or `snapferry cancel %s`", d->user);
@@ -163,7 +163,7 @@ static void lists_clear(struct detach *d)
     json_take(&d->volumes, NULL);
 }
 
-static void begin(struct detach *d)
+static void detach_begin(struct detach *d)
 {
     lists_clear(d);
     d->user[0] = '\0';
@@ -179,14 +179,14 @@ static void begin(struct detach *d)
 static int write_detach(struct decide *decide, void *arg, struct err *e)
 {
     typedef int stage_fn(struct detach * d, struct err * e);
-    static stage_fn *const stages[] = {[DETACH_READ] = find,
+    static stage_fn *const stages[] = {[DETACH_READ] = detach_find,
                                        [DETACH_NATIVES] = forget_natives,
                                        [DETACH_OPERATIONS] = forget_operations,
                                        [DETACH_BACKUPS] = forget_backups,
                                        [DETACH_VOLUMES] = forget_volumes};
     struct detach *d = arg;
     if (!request_goes_on(decide))
-        begin(d);
+        detach_begin(d);
     d->seen = 0;
     const int rc = stages[d->stage](d, e);
     if (rc != 0)

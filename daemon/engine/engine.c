@@ -40,7 +40,7 @@ static void row_changed(enum row_kind k, const char *id, const void *was, const 
 }
 
 /* The next look at the clock: the earliest stored deadline, at most the sweep's period away. */
-static void arm(struct engine *g)
+static void timer_arm(struct engine *g)
 {
     const int64_t now = now_ns(), period = cfg_daemon(g->cfg)->sweep_s * NS_PER_S;
     const int64_t wake = decide_wake(&g->d), retry = g->retry_ns ? g->retry_ns - mono_ns() : INT64_MAX;
@@ -94,7 +94,7 @@ static int before_waiting(sd_event_source *s, void *arg)
     return 0;
 }
 
-static void served(struct engine *g)
+static void clients_served(struct engine *g)
 {
     if (mono_ns() - g->waits_ns > ENGINE_WAITS_NS)
         set_priority(g, ENGINE_PRIORITY);
@@ -118,7 +118,7 @@ static int on_kick(sd_event_source *s, void *arg)
 {
     struct engine *g = arg;
     (void)s;
-    served(g);
+    clients_served(g);
     g->kicked = false;
     if (g->stopping)
         return 0;
@@ -146,7 +146,7 @@ static int on_kick(sd_event_source *s, void *arg)
         engine_kick(g);
     if (!g->open_ns && !engine_is_writing(g))
         waiters_tell(g);
-    arm(g);
+    timer_arm(g);
     return 0;
 }
 
@@ -154,7 +154,7 @@ static int on_commit(sd_event_source *s, int fd, uint32_t events, void *arg)
 {
     struct engine *g = arg;
     (void)s, (void)fd, (void)events;
-    served(g);
+    clients_served(g);
     engine_committed(g);
     if (g->failed.probe || g->prune_wanted || g->storage_wanted || g->results_wanted || g->starting ||
         decide_is_due(&g->d))
@@ -283,7 +283,7 @@ static int write_configured(struct decide *d, void *arg, struct err *e)
 }
 
 /* The configuration is in force, whether this could be recorded or not. */
-static void configured(const struct err *e, void *arg)
+static void config_loaded(const struct err *e, void *arg)
 {
     struct reload *r = arg;
     const struct configured *n = &r->operations;
@@ -310,7 +310,7 @@ static void configure_at_start(struct engine *g)
     if (!r)
         return;
     r->engine = g;
-    engine_request(g, write_configured, configured, r);
+    engine_request(g, write_configured, config_loaded, r);
 }
 
 int engine_new(struct engine **ret, sd_event *loop, const struct engine_paths *p, struct cfg *c, struct err *e)
@@ -534,7 +534,7 @@ static void reload_done(struct step_result *s, void *arg)
         free(r);
     } else {
         r->answer = json_incref(answer);
-        engine_request(g, write_configured, configured, r);
+        engine_request(g, write_configured, config_loaded, r);
     }
     engine_kick(g);
 }

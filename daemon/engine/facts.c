@@ -25,7 +25,7 @@ struct facts {
     uint64_t free_bytes, total_bytes;
 };
 
-static int order(const void *a, const void *b)
+static int fact_order(const void *a, const void *b)
 {
     return strcmp(((const struct fact *)a)->id, ((const struct fact *)b)->id);
 }
@@ -43,7 +43,7 @@ static void fact_free(void *node)
     free(f);
 }
 
-static void clear(struct facts *x)
+static void facts_reset(struct facts *x)
 {
     for (int k = 0; k < ROW_KINDS; k++) {
         tdestroy(x->tree[k], fact_free);
@@ -51,19 +51,19 @@ static void clear(struct facts *x)
     }
 }
 
-static struct fact *find(const struct facts *x, enum row_kind k, const char *id)
+static struct fact *fact_find(const struct facts *x, enum row_kind k, const char *id)
 {
     const struct fact key = {.id = (char *)(uintptr_t)id};
-    void *const *node = tfind(&key, &x->tree[k], order);
+    void *const *node = tfind(&key, &x->tree[k], fact_order);
     return node ? *node : NULL;
 }
 
-static void drop(struct facts *x, enum row_kind k, const char *id)
+static void fact_drop(struct facts *x, enum row_kind k, const char *id)
 {
-    struct fact *f = find(x, k, id);
+    struct fact *f = fact_find(x, k, id);
     if (!f)
         return;
-    tdelete(f, &x->tree[k], order);
+    tdelete(f, &x->tree[k], fact_order);
     fact_free(f);
 }
 
@@ -146,13 +146,13 @@ static void of_volume(struct facts *x, struct fact *f, const struct volume_row *
     f->last_changed = v->last_changed_bytes;
 }
 
-static struct fact *keep(struct facts *x, enum row_kind k, const char *id)
+static struct fact *fact_keep(struct facts *x, enum row_kind k, const char *id)
 {
-    struct fact *f = find(x, k, id);
+    struct fact *f = fact_find(x, k, id);
     if (f)
         return f;
     f = calloc(1, sizeof *f);
-    if (!f || !(f->id = strdup(id)) || !tsearch(f, &x->tree[k], order)) {
+    if (!f || !(f->id = strdup(id)) || !tsearch(f, &x->tree[k], fact_order)) {
         free(f ? f->id : NULL);
         free(f);
         x->stale = true; /* no memory now: read again later */
@@ -174,10 +174,10 @@ static void row_seen(enum row_kind k, const char *id, const void *was, const voi
     if (k == ROW_JOB)
         return;
     if (!now || row_state(k, now) >= row_types[k].terminal) {
-        drop(x, k, id);
+        fact_drop(x, k, id);
         return;
     }
-    struct fact *f = keep(x, k, id);
+    struct fact *f = fact_keep(x, k, id);
     if (!f)
         return;
     f->seq = head->seq;
@@ -207,7 +207,7 @@ static int read_all(struct engine *g, struct err *e)
 {
     static const struct row_filter live = {.live = true};
     struct facts *x = g->facts;
-    clear(x);
+    facts_reset(x);
     x->stale = false;
     for (enum row_kind k = 0; k < ROW_JOB; k++) {
         struct reading r = {x, k};
@@ -238,7 +238,7 @@ void facts_free(struct engine *g)
         return;
     if (g->records)
         rows_unwatch(g->records, x);
-    clear(x);
+    facts_reset(x);
     cfg_free(x->cfg);
     free(x);
     g->facts = NULL;
@@ -305,13 +305,13 @@ void facts_each(const struct engine *g, enum row_kind k, fact_fn *fn, void *arg)
 
 const struct fact *facts_find(const struct engine *g, enum row_kind k, const char *id)
 {
-    return g->facts ? find(g->facts, k, id) : NULL;
+    return g->facts ? fact_find(g->facts, k, id) : NULL;
 }
 
 void facts_plan(struct engine *g, const struct native_facts *f, size_t n)
 {
     for (size_t i = 0; g->facts && i < n; i++) {
-        struct fact *x = find(g->facts, ROW_NATIVE, f[i].alias);
+        struct fact *x = fact_find(g->facts, ROW_NATIVE, f[i].alias);
         if (!x)
             continue;
         x->planned = true;

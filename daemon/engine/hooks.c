@@ -49,7 +49,7 @@ static void environment_clear(struct environment *env)
         free(env->owned[i]);
 }
 
-static int add(struct environment *env, const char *name, const char *value)
+static int environment_add(struct environment *env, const char *name, const char *value)
 {
     char *s = NULL;
     if (env->n == ENV_MAX || asprintf(&s, "%s=%s", name, value) < 0)
@@ -63,17 +63,20 @@ static int environment_make(struct environment *env, const json_t *in, struct er
 {
     env->v[env->n++] = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
     env->v[env->n++] = "LANG=C.UTF-8";
-    if (add(env, "SNAPFERRY_PHASE", text(in, "phase")) < 0 || add(env, "SNAPFERRY_BACKUP", text(in, "backup")) < 0 ||
-        add(env, "SNAPFERRY_OPERATION", text(in, "operation")) < 0 ||
-        add(env, "SNAPFERRY_VOLUME", volume_part(in, "name")) < 0 ||
-        add(env, "SNAPFERRY_VOLUME_ID", volume_part(in, "id")) < 0 ||
-        add(env, "SNAPFERRY_CLASS", text(in, "class")) < 0 || add(env, "SNAPFERRY_JOB", text(in, "job")) < 0 ||
-        add(env, "SNAPFERRY_RESULT", text(in, "result")) < 0 || add(env, "SNAPFERRY_DEVICE", text(in, "device")) < 0)
+    if (environment_add(env, "SNAPFERRY_PHASE", text(in, "phase")) < 0 ||
+        environment_add(env, "SNAPFERRY_BACKUP", text(in, "backup")) < 0 ||
+        environment_add(env, "SNAPFERRY_OPERATION", text(in, "operation")) < 0 ||
+        environment_add(env, "SNAPFERRY_VOLUME", volume_part(in, "name")) < 0 ||
+        environment_add(env, "SNAPFERRY_VOLUME_ID", volume_part(in, "id")) < 0 ||
+        environment_add(env, "SNAPFERRY_CLASS", text(in, "class")) < 0 ||
+        environment_add(env, "SNAPFERRY_JOB", text(in, "job")) < 0 ||
+        environment_add(env, "SNAPFERRY_RESULT", text(in, "result")) < 0 ||
+        environment_add(env, "SNAPFERRY_DEVICE", text(in, "device")) < 0)
         return err_nomem(e);
     return 0;
 }
 
-static char *facts(const json_t *in)
+static char *facts_text(const json_t *in)
 {
     json_t *all = json_copy((json_t *)in);
     json_object_del(all, "program");
@@ -115,7 +118,7 @@ int hook_step(const json_t *in, json_t **out, int *fd, struct err *e)
     char label[512];
     snprintf(label, sizeof label, "%s hook of %s", phase, volume);
     CLEANUP(environment_clear) struct environment env = {.n = 0};
-    CLEANUP_FREE char *input = facts(in);
+    CLEANUP_FREE char *input = facts_text(in);
     if (!input)
         return err_nomem(e);
     int rc = environment_make(&env, in, e);
@@ -219,7 +222,7 @@ static void watchdog_main(int channel, void *arg)
 }
 
 /* Those that have ended are no zombies for long: each call looks. */
-static void reap(void)
+static void watchdogs_reap(void)
 {
     for (struct watchdog **p = &watchdogs; *p;) {
         struct watchdog *w = *p;
@@ -232,7 +235,7 @@ static void reap(void)
     }
 }
 
-static struct watchdog *find(const char *operation)
+static struct watchdog *watchdog_find(const char *operation)
 {
     for (struct watchdog *w = watchdogs; w; w = w->next)
         if (!w->stopped && strcmp(w->operation, operation) == 0)
@@ -243,8 +246,8 @@ static struct watchdog *find(const char *operation)
 int hook_watchdog_start(const json_t *in, unsigned deadline_s, struct err *e)
 {
     const char *operation = text(in, "operation");
-    reap();
-    if (!*text(in, "program") || find(operation))
+    watchdogs_reap();
+    if (!*text(in, "program") || watchdog_find(operation))
         return 0;
     CLEANUP_FREE char *copy = json_dumps(in, JSON_COMPACT);
     const size_t len = sizeof(struct watchdog_task) + (copy ? strlen(copy) : 0) + 1;
@@ -282,7 +285,7 @@ int hook_watchdog_start(const json_t *in, unsigned deadline_s, struct err *e)
     return 0;
 }
 
-static void look(struct watchdog *w)
+static void watchdog_look(struct watchdog *w)
 {
     char c;
     if (!w->fired && recv(w->channel, &c, 1, MSG_DONTWAIT) == 1)
@@ -291,23 +294,23 @@ static void look(struct watchdog *w)
 
 bool hook_watchdog_stop(const char *operation)
 {
-    struct watchdog *w = find(operation);
+    struct watchdog *w = watchdog_find(operation);
     bool fired = false;
     if (w) {
         (void)!send(w->channel, "", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
-        look(w);
+        watchdog_look(w);
         fired = w->fired;
         close(w->channel);
         w->stopped = true;
     }
-    reap();
+    watchdogs_reap();
     return fired;
 }
 
 unsigned hook_watchdogs_test(void)
 {
     unsigned n = 0;
-    reap();
+    watchdogs_reap();
     for (const struct watchdog *w = watchdogs; w; w = w->next)
         n += !w->stopped;
     return n;

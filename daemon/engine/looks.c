@@ -91,7 +91,7 @@ struct gone {
     const char *klass;
     json_t *ids;
 };
-static void compare(struct fact *v, void *arg)
+static void look_compare(struct fact *v, void *arg)
 {
     struct gone *x = arg;
     const struct cfg_class *k =
@@ -137,7 +137,7 @@ static bool is_known(const struct engine *g, const struct volume_seen *v, const 
            f->size == v->size && !strcmp(f->labels ? f->labels : "", v->labels);
 }
 
-static void appear(struct volume_row *v, const void *now_ns)
+static void volume_appear(struct volume_row *v, const void *now_ns)
 {
     v->appeared_ns = *(const int64_t *)now_ns;
 }
@@ -159,7 +159,7 @@ static void is_there(struct engine *g, const json_t *doc, const char *klass)
         g->orphans_ns = 0;
     CLEANUP(volume_desc_unrefp) const struct volume_desc *desc = volume_desc_from_json(doc);
     const int64_t now = decide_now(&g->d);
-    volume_note(&g->d, desc, klass, !f && volumes_listed_before(g, klass) ? appear : NULL, &now);
+    volume_note(&g->d, desc, klass, !f && volumes_listed_before(g, klass) ? volume_appear : NULL, &now);
 }
 
 /* Many volumes may have one reason. `before`: what was told before. */
@@ -267,7 +267,7 @@ static const json_t *volumes_of(struct engine *g, const struct class_seen *answe
     json_array_foreach(answer->volumes, i, v) json_object_set_new(seen, volume_seen_of(v).id, json_true());
     json_array_foreach(answer->missing, i, v) json_object_set_new(seen, unseen_of(v).id, json_true());
     if (answer->whole)
-        facts_each(g, ROW_VOLUME, compare, &x);
+        facts_each(g, ROW_VOLUME, look_compare, &x);
     return answer->volumes;
 }
 

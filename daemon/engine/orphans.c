@@ -64,7 +64,7 @@ static void list_free(struct orphan **v, unsigned *n)
     *n = 0;
 }
 
-static struct orphan *find(struct orphan *v, unsigned n, const struct orphan *x)
+static struct orphan *orphan_find(struct orphan *v, unsigned n, const struct orphan *x)
 {
     for (unsigned i = 0; i < n; i++)
         if (v[i].kind == x->kind && !strcmp(v[i].alias, x->alias))
@@ -73,7 +73,7 @@ static struct orphan *find(struct orphan *v, unsigned n, const struct orphan *x)
 }
 
 /* Appends a copy; `request` is taken over. NULL: no memory. */
-static struct orphan *append(struct orphan **v, unsigned *n, const struct orphan *x, json_t *request)
+static struct orphan *orphan_append(struct orphan **v, unsigned *n, const struct orphan *x, json_t *request)
 {
     struct orphan *grown = realloc(*v, (*n + 1) * sizeof **v);
     if (!grown) {
@@ -163,12 +163,12 @@ void orphans_add(struct engine *g, const struct orphan *x, json_t *request)
         json_decref(request);
         return;
     }
-    const struct orphan *was = find(o->was, o->n_was, x);
+    const struct orphan *was = orphan_find(o->was, o->n_was, x);
     struct orphan *ret = NULL;
-    if (find(o->v, o->n, x)) /* also by another class */
+    if (orphan_find(o->v, o->n, x)) /* also by another class */
         json_decref(request);
     else
-        ret = append(&o->v, &o->n, x, request);
+        ret = orphan_append(&o->v, &o->n, x, request);
     if (ret && was) {
         str_set(&ret->error, was->error);
         str_set(&ret->hint, was->hint);
@@ -264,7 +264,7 @@ static void note_object(struct engine *g, struct release *r, const struct orphan
 static void note_removed(struct engine *g, struct release *r, const struct orphan *x, const struct err *why)
 {
     struct orphans *o = g->orphans;
-    struct orphan *now = find(o->v, o->n, x);
+    struct orphan *now = orphan_find(o->v, o->n, x);
     const char *kind = orphan_kind_name(x->kind);
     if (!why)
         log_warning("%s %s%s%s had the tag of this node and was in no record: removed", kind, x->alias,
@@ -295,7 +295,7 @@ static void removal_end(struct removal *m)
     free(m);
 }
 
-static void removed(struct step_result *s, void *arg)
+static void orphans_removed(struct step_result *s, void *arg)
 {
     struct removal *m = arg;
     struct engine *g = m->engine;
@@ -363,13 +363,13 @@ static void remove_some(struct engine *g, struct release *r, bool intermediates)
     *m = (struct removal){.engine = g, .release = r};
     for (unsigned i = 0; i < o->n; i++)
         if ((o->v[i].kind == ORPHAN_INTERMEDIATE) == intermediates && is_chosen(g, r, &o->v[i]) &&
-            append(&m->v, &m->n, &o->v[i], NULL))
+            orphan_append(&m->v, &m->n, &o->v[i], NULL))
             json_array_append(list, o->v[i].request);
     CLEANUP_JSON json_t *in = m->n ? json_pack("{s:O}", intermediates ? "intents" : "items", list) : NULL;
     m->next = o->removals;
     o->removals = m;
-    if (in && step_start(g->steps, "remove orphans", intermediates ? step_undo : step_remove, in, REMOVE_S, removed, m,
-                         NULL, &e) == 0) {
+    if (in && step_start(g->steps, "remove orphans", intermediates ? step_undo : step_remove, in, REMOVE_S,
+                         orphans_removed, m, NULL, &e) == 0) {
         if (r)
             r->running++;
         return;
@@ -449,7 +449,7 @@ void orphans_listed(struct engine *g)
     remove_some(g, NULL, true);
 }
 
-static void refuse(struct engine *g, const struct err *why, bool all)
+static void orphans_refuse(struct engine *g, const struct err *why, bool all)
 {
     struct orphans *o = g->orphans;
     for (struct release *r = o ? o->releases : NULL, *next; r; r = next) {
@@ -461,7 +461,7 @@ static void refuse(struct engine *g, const struct err *why, bool all)
 
 void orphans_not_listed(struct engine *g, const struct err *why)
 {
-    refuse(g, why, false);
+    orphans_refuse(g, why, false);
 }
 
 bool orphans_asked(const struct engine *g)
@@ -482,7 +482,7 @@ void orphans_stop(struct engine *g, const struct err *why)
 {
     for (struct removal *m = g->orphans ? g->orphans->removals : NULL; m; m = m->next)
         m->release = NULL;
-    refuse(g, why, true);
+    orphans_refuse(g, why, true);
 }
 
 void orphans_free(struct engine *g)

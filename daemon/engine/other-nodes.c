@@ -45,7 +45,7 @@ static struct other_node *other_of(struct engine *g, const char *repository, con
     return o;
 }
 
-static void scanned(unsigned added, const struct err *e, void *arg)
+static void other_node_scanned(unsigned added, const struct err *e, void *arg)
 {
     struct other_node *o = arg;
     struct engine *g = o->engine;
@@ -79,7 +79,7 @@ static void scan_other(struct engine *g, struct other_node *o)
     str_set(&req.node, o->name);
     req.periodic = true;
     o->running = g->others_running = true;
-    scan_within(g, &req, scanned, o);
+    scan_within(g, &req, other_node_scanned, o);
 }
 
 /* ---- those that are not configured any more ---- */

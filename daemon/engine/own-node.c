@@ -42,7 +42,7 @@ void records_are_rebuilt(struct engine *g)
         log_warning("since when the records are rebuilt cannot be recorded: %s", e.msg);
 }
 
-static void scanned(unsigned added, const struct err *e, void *arg)
+static void own_node_scanned(unsigned added, const struct err *e, void *arg)
 {
     struct own_scan *o = arg;
     struct engine *g = o->engine;
@@ -117,7 +117,7 @@ void own_scans_look(struct engine *g)
         o->began_ns = now_ns();
         o->verified_ns = verified_ns(g, r->name);
         g->own_running = true;
-        scan_within(g, &req, scanned, o);
+        scan_within(g, &req, own_node_scanned, o);
     }
 }
 

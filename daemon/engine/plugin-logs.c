@@ -11,7 +11,7 @@ struct fetch {
     void *arg;
 };
 
-static void fetched(struct step_result *s, void *arg)
+static void logs_fetched(struct step_result *s, void *arg)
 {
     struct fetch *f = arg;
     f->reply(s->err.cls ? NULL : s->out, s->err.cls ? &s->err : NULL, f->arg);
@@ -36,8 +36,8 @@ void engine_logs(struct engine *g, const struct request_args *req, engine_reply_
         err_nomem(&e);
     else
         *f = (struct fetch){reply, arg};
-    if (!e.cls &&
-        step_start(g->steps, name, plugin_logs_step, in, plugin_step_timeout(p, PV_LOGS), fetched, f, NULL, &e) == 0)
+    if (!e.cls && step_start(g->steps, name, plugin_logs_step, in, plugin_step_timeout(p, PV_LOGS), logs_fetched, f,
+                             NULL, &e) == 0)
         return;
     free(f);
     reply(NULL, &e, arg);

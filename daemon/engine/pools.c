@@ -67,7 +67,7 @@ static bool any_full(const struct engine *g)
     return false;
 }
 
-static bool due(const struct engine *g, int64_t now_ns)
+static bool pools_due(const struct engine *g, int64_t now_ns)
 {
     const int64_t period = (any_full(g) ? LOOK_FULL_S : LOOK_S) * NS_PER_S, share = g->pools_took_ns * LOOK_SHARE;
     return !g->pools_ns || g->pools_stale || now_ns - g->pools_ns >= (period > share ? period : share);
@@ -94,7 +94,7 @@ static void pools_seen(struct step_result *s, void *arg)
 void pools_look(struct engine *g)
 {
     const int64_t now = boot_ns();
-    if (g->pools_running || !due(g, now))
+    if (g->pools_running || !pools_due(g, now))
         return;
     CLEANUP_JSON json_t *items = pools_to_ask(g);
     CLEANUP_JSON json_t *in = json_pack("{s:O}", "items", items);

@@ -242,7 +242,7 @@ static void note_missing_ended(const struct err *e, void *arg)
     restore_end(r, &r->refused);
 }
 
-static void record(struct restore *r)
+static void restore_record(struct restore *r)
 {
     if (r->req.check) { /* only whether it could be done */
         struct err fine = ERR_INIT;
@@ -255,7 +255,7 @@ static void record(struct restore *r)
     engine_request(r->engine, write_rows, rows_written, r);
 }
 
-static void refuse(struct restore *r, const struct err *e)
+static void restore_refuse(struct restore *r, const struct err *e)
 {
     r->refused = *e;
     if (r->native_missing && !r->req.check)
@@ -264,13 +264,13 @@ static void refuse(struct restore *r, const struct err *e)
         restore_end(r, e);
 }
 
-static void choose(struct restore *r, bool native_ok, const char *native_why)
+static void source_choose(struct restore *r, bool native_ok, const char *native_why)
 {
     struct err e = ERR_INIT;
     const struct native_offer native = {native_ok, native_why};
     r->from = restore_source(&r->op, &r->req, &native, r->why, &e);
     if (r->from == FROM_NONE) {
-        refuse(r, &e);
+        restore_refuse(r, &e);
         return;
     }
     if (r->has_native && r->from == FROM_REPOSITORY && r->req.from != FROM_REPOSITORY &&
@@ -278,7 +278,7 @@ static void choose(struct restore *r, bool native_ok, const char *native_why)
         log_warning("the native snapshot of %s cannot be used, the repository is: %s", r->op.volume->name, native_why);
         records_counter_add(r->engine->records, "restore_native_missing_total", NULL, 1, NULL);
     }
-    record(r);
+    restore_record(r);
 }
 
 static void native_looked_at(struct step_result *s, void *arg)
@@ -287,13 +287,14 @@ static void native_looked_at(struct step_result *s, void *arg)
     if (!s->err.cls && s->out) {
         native_desc_take(&r->native.native, native_desc_from_json(s->out));
         bool takes = target_takes(r);
-        choose(r, takes,
-               takes ? ""
-                     : "the target's driver cannot put it back: it is of another kind of storage, or writes in place");
+        source_choose(
+            r, takes,
+            takes ? ""
+                  : "the target's driver cannot put it back: it is of another kind of storage, or writes in place");
         return;
     }
     r->native_missing = s->err.cls == ERR_NOT_FOUND && r->native.state == NATIVE_PRESENT;
-    choose(r, false, s->err.msg);
+    source_choose(r, false, s->err.msg);
 }
 
 /* The native snapshot that was taken for this operation, if it is still recorded. */
@@ -304,14 +305,14 @@ static void look_at_native(struct restore *r)
     struct err e = ERR_INIT;
     r->has_native = alias[0] && native_row_read(&g->d, alias, &r->native) == 0 && restore_native_recorded(&r->native);
     if (!r->has_native || r->req.from == FROM_REPOSITORY || restore_only_of_repository(&r->req)) {
-        choose(r, false, "no native snapshot of this backup is retained");
+        source_choose(r, false, "no native snapshot of this backup is retained");
         return;
     }
     CLEANUP_JSON json_t *in =
         json_pack("{s:o,s:o,s:s,s:s}", "class", class_desc_to_json(r->native.klass), "volume",
                   volume_desc_to_json(r->native.volume), "alias", alias, "hint", r->native.native->handle);
     if (step_start(g->steps, "look for the native snapshot", step_find, in, 60, native_looked_at, r, NULL, &e) < 0)
-        choose(r, false, e.msg);
+        source_choose(r, false, e.msg);
 }
 
 /* What the target is has to be known before a driver is chosen. */

@@ -24,7 +24,7 @@ struct status_asked {
 
 /* Those that have waited for long enough, or whose looks have ended. A look that began before somebody has asked tells
  * nothing of now. */
-static void answer(struct engine *g)
+static void status_answer(struct engine *g)
 {
     CLEANUP_JSON json_t *status = NULL;
     struct status_asked *list = g->status_asked;
@@ -46,7 +46,7 @@ static void answer(struct engine *g)
 }
 
 /* Looks for those that wait on, and until when the one that has waited longest may wait. */
-static int64_t look(struct engine *g)
+static int64_t status_look(struct engine *g)
 {
     int64_t newest = 0, until = INT64_MAX;
     for (const struct status_asked *a = g->status_asked; a; a = a->next) {
@@ -62,10 +62,10 @@ int status_asked_due(sd_event_source *s, uint64_t usec, void *arg)
 {
     struct engine *g = arg;
     (void)usec;
-    answer(g);
+    status_answer(g);
     if (!g->status_asked)
         return 0;
-    const int64_t left = look(g) - boot_ns();
+    const int64_t left = status_look(g) - boot_ns();
     sd_event_source_set_time_relative(s, left > 0 ? (uint64_t)(left / NS_PER_US) : 0);
     sd_event_source_set_enabled(s, SD_EVENT_ONESHOT);
     return 0;

@@ -75,7 +75,7 @@ struct collector {
     void *arg;
     json_t *passed;
 };
-static void collect(enum log_level lvl, const char *line, void *arg)
+static void log_collect(enum log_level lvl, const char *line, void *arg)
 {
     struct collector *c = arg;
     json_t *text = NULL;
@@ -111,7 +111,7 @@ static int list_volumes(const struct step_place *p, struct listed *list, json_t 
 {
     struct collector c = {.passed = passed};
     log_sink(&c.fn, &c.arg);
-    log_to(collect, &c);
+    log_to(log_collect, &c);
     int rc = p->d->volumes(&p->v.c, add_listed, list, e);
     log_to(c.fn, c.arg);
     return rc;

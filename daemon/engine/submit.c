@@ -89,7 +89,7 @@ static bool is_pattern(const char *s)
 }
 
 /* Whether this volume is asked for. */
-static bool wanted(const struct submit *s, struct cfg_subject v)
+static bool volume_wanted(const struct submit *s, struct cfg_subject v)
 {
     const struct cfg_job *j = s->job[0] ? cfg_job(s->cfg, s->job) : NULL;
     if (j)
@@ -110,7 +110,7 @@ static bool wanted(const struct submit *s, struct cfg_subject v)
 /* ---- what to ask the storage ---- */
 
 /* Adds a name to what its class is asked for; without names the class lists everything. */
-static int ask(const struct submit *s, json_t *classes, const struct cfg_class *k, const char *name)
+static int classes_ask(const struct submit *s, json_t *classes, const struct cfg_class *k, const char *name)
 {
     json_t *q = NULL, *have, *names;
     size_t i;
@@ -137,7 +137,7 @@ static int ask_by_label(const struct submit *s, json_t *classes, const char *nam
     const struct cfg_class *k;
     for (unsigned i = 0; (k = cfg_class_at(s->cfg, i)); i++)
         if (cfg_matches_labels(s->cfg, k))
-            ask(s, classes, k, NULL);
+            classes_ask(s, classes, k, NULL);
     return json_array_append_new(s->by_label, json_string(name)) < 0 ? -ENOMEM : 0;
 }
 
@@ -156,13 +156,13 @@ static int ask_all(const struct submit *s, json_t *classes, const char *text, st
             err_set(e, ERR_USAGE, 0, "there is no storage class \"%s\"", text + 6);
             return nearest_hint(e, cfg_near_class(s->cfg, text + 6), "`snapferry check-config` lists the classes");
         }
-        return ask(s, classes, k, NULL);
+        return classes_ask(s, classes, k, NULL);
     }
     if (!is_pattern(text) && !cfg_is_label(text) && (k = cfg_class_of(s->cfg, cfg_named(text))))
-        return ask(s, classes, k, text);
+        return classes_ask(s, classes, k, text);
     if (is_pattern(text) || cfg_is_label(text)) {
         for (unsigned i = 0; (k = cfg_class_at(s->cfg, i)); i++)
-            ask(s, classes, k, NULL);
+            classes_ask(s, classes, k, NULL);
         return 0;
     }
     return cfg_matches_labels(s->cfg, NULL) ? ask_by_label(s, classes, text) : no_class(text, e);
@@ -171,21 +171,21 @@ static int ask_all(const struct submit *s, json_t *classes, const char *text, st
 /* ---- records ---- */
 
 /* What to do about the first thing that is missing. */
-static void advise(struct submit *s, const char *hint)
+static void submit_advise(struct submit *s, const char *hint)
 {
     if (!s->advice[0])
         snprintf(s->advice, sizeof s->advice, "%s", hint);
 }
 
-static void skip(struct submit *s, const char *name, const char *why)
+static void volume_skip(struct submit *s, const char *name, const char *why)
 {
     json_array_append_new(s->skipped, json_pack("{s:s,s:s}", "volume", name, "reason", why));
 }
 
 /* Nobody wanted that: the others of the job go on, and this one is named. */
-static void lack(struct submit *s, const char *name, const char *why)
+static void volume_lack(struct submit *s, const char *name, const char *why)
 {
-    skip(s, name, why);
+    volume_skip(s, name, why);
     json_array_append(s->missing, json_array_get(s->skipped, json_array_size(s->skipped) - 1));
 }
 
@@ -222,7 +222,7 @@ static int add_operation(struct submit *s, const json_t *volume, const struct cf
     if (into && into != k)
         class_desc_take(&op.into, class_from_cfg(c, into, &p));
     if (p.exclude) {
-        skip(s, name, p.exclude_reason[0] ? p.exclude_reason : "excluded by the configuration");
+        volume_skip(s, name, p.exclude_reason[0] ? p.exclude_reason : "excluded by the configuration");
         cfg_policy_clear(&p);
         return 0;
     }
@@ -242,7 +242,7 @@ static int add_operation(struct submit *s, const json_t *volume, const struct cf
     cfg_policy_clear(&p);
     if (rc < 0 && s->job[0]) {
         log_warning("job \"%s\": %s", s->job, e->msg);
-        lack(s, name, e->msg);
+        volume_lack(s, name, e->msg);
         *e = (struct err)ERR_INIT;
         return 0;
     }
@@ -279,10 +279,10 @@ static int add_volume(struct submit *s, const char *klass, const json_t *v, stru
     const struct cfg_subject subject = {seen.name, seen.labels};
     const struct cfg_class *own = cfg_class_of(s->cfg, subject);
     const size_t before = json_array_size(s->at.ids);
-    if (!own || strcmp(own->name, klass) != 0 || !wanted(s, subject) || json_object_get(s->at.seen, seen.id))
+    if (!own || strcmp(own->name, klass) != 0 || !volume_wanted(s, subject) || json_object_get(s->at.seen, seen.id))
         return 0;
     if (!cfg_class_here(s->cfg, own)) {
-        skip(s, seen.name, "its class is for other nodes (only-on-node)");
+        volume_skip(s, seen.name, "its class is for other nodes (only-on-node)");
         return 0;
     }
     const int rc = add_operation(s, v, own, e);
@@ -403,7 +403,7 @@ static void lack_by_label(struct submit *s, const json_t *classes, struct err *e
         if (is_listed(s, classes, json_string_value(name)))
             continue;
         if (s->job[0])
-            lack(s, json_string_value(name), "no storage class matches it");
+            volume_lack(s, json_string_value(name), "no storage class matches it");
         else if (!e->cls)
             no_class(json_string_value(name), e);
     }
@@ -432,13 +432,14 @@ static void lack_listed(struct submit *s, const char *klass, const struct unseen
 {
     const struct cfg_subject v = {bad->volume, bad->labels};
     const struct cfg_class *own = cfg_class_of(s->cfg, v);
-    if (bad->id[0] ? !own || strcmp(own->name, klass) != 0 || !wanted(s, v) : !place_wanted(s, klass, bad->volume))
+    if (bad->id[0] ? !own || strcmp(own->name, klass) != 0 || !volume_wanted(s, v)
+                   : !place_wanted(s, klass, bad->volume))
         return;
-    advise(s, bad->hint);
+    submit_advise(s, bad->hint);
     if (s->job[0])
-        lack(s, bad->volume, bad->message);
+        volume_lack(s, bad->volume, bad->message);
     else
-        skip(s, bad->volume, bad->message);
+        volume_skip(s, bad->volume, bad->message);
 }
 
 static void volumes_seen(struct step_result *r, void *arg)
@@ -456,16 +457,16 @@ static void volumes_seen(struct step_result *r, void *arg)
             if (seen.all)
                 lack_listed(s, seen.name, &bad);
             else if (s->job[0]) {
-                advise(s, bad.hint);
-                lack(s, bad.volume, bad.message);
+                submit_advise(s, bad.hint);
+                volume_lack(s, bad.volume, bad.message);
             } else if (!e.cls) {
                 err_set(&e, bad.class, 0, "%s", bad.message);
                 err_hint(&e, "%s", bad.hint);
             }
         }
         if (seen.failed && s->job[0]) {
-            advise(s, seen.error.hint);
-            lack(s, seen.name, seen.error.message);
+            submit_advise(s, seen.error.hint);
+            volume_lack(s, seen.name, seen.error.message);
         } else if (seen.failed && !e.cls) {
             err_set(&e, seen.error.class, 0, "storage class \"%s\": %s", seen.name,
                     class_message(seen.name, seen.error.message));

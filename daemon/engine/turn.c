@@ -39,7 +39,7 @@ static void retry_later(struct engine *g, const struct err *e)
     log_warning("what was decided cannot be recorded, retrying in %lld s: %s", (long long)wait_s, e->msg);
 }
 
-static void failed(struct engine *g, const struct err *e)
+static void turn_failed(struct engine *g, const struct err *e)
 {
     struct failed_turn *f = &g->failed;
     f->units = g->d.units;
@@ -54,7 +54,7 @@ static void failed(struct engine *g, const struct err *e)
     log_debug("a turn of %u cannot be recorded: %s", f->units, e->msg);
 }
 
-static void probed(struct engine *g, int rc, const struct err *e)
+static void probe_ended(struct engine *g, int rc, const struct err *e)
 {
     struct failed_turn *f = &g->failed;
     g->probing = false;
@@ -70,7 +70,7 @@ static void probed(struct engine *g, int rc, const struct err *e)
     decide_blame(&g->d, &f->err);
 }
 
-static void succeeded(struct engine *g)
+static void turn_succeeded(struct engine *g)
 {
     if (g->units == UNITS || ++g->failed.good < GOOD_TURNS)
         return;
@@ -122,15 +122,15 @@ int64_t engine_turn_waits(const struct engine *g)
     return wait > 0 ? wait : 0;
 }
 
-static void finish(struct engine *g, int rc, const struct err *e)
+static void turn_finish(struct engine *g, int rc, const struct err *e)
 {
     g->next_ns = 0;
     if (g->probing) {
-        probed(g, rc, e);
+        probe_ended(g, rc, e);
     } else if (rc < 0) {
-        failed(g, e);
+        turn_failed(g, e);
     } else {
-        succeeded(g);
+        turn_succeeded(g);
         engine_act(g, &g->d.plan);
         decide_acted(&g->d);
         g->next_ns = mono_ns() + gather_ns(g);
@@ -138,7 +138,7 @@ static void finish(struct engine *g, int rc, const struct err *e)
     waiters_tell(g);
 }
 
-static bool begin(struct engine *g)
+static bool turn_begin(struct engine *g)
 {
     struct err e = ERR_INIT;
     if (records_begin(g->records, &e) == 0)
@@ -149,7 +149,7 @@ static bool begin(struct engine *g)
 }
 
 /* False: there is nothing to be written now. */
-static bool decide(struct engine *g)
+static bool turn_decide(struct engine *g)
 {
     struct decide *d = &g->d;
     d->world.cfg = g->cfg;
@@ -159,7 +159,7 @@ static bool decide(struct engine *g)
         decide_look_at_all(d);
     g->was_degraded = !d->world.writable;
     if (!g->open_ns) {
-        if (!begin(g))
+        if (!turn_begin(g))
             return false;
         records_counters_hold(g->records);
     }
@@ -177,7 +177,7 @@ static bool decide(struct engine *g)
 }
 
 /* A request has more to change: clients are served first. */
-static bool pauses(struct engine *g)
+static bool turn_pauses(struct engine *g)
 {
     if (!decide_pauses(&g->d))
         return false;
@@ -214,7 +214,7 @@ static bool lets_movers_begin(const struct plan *p)
     return false;
 }
 
-static void commit(struct engine *g)
+static void turn_commit(struct engine *g)
 {
     struct err e = ERR_INIT;
     g->open_ns = 0;
@@ -222,12 +222,12 @@ static void commit(struct engine *g)
     const int rc = records_commit_start(g->records, &e);
     records_counters_settle(g->records);
     if (rc <= 0)
-        finish(g, rc, &e);
+        turn_finish(g, rc, &e);
 }
 
-static bool probe(struct engine *g)
+static bool probe_begin(struct engine *g)
 {
-    if (!begin(g))
+    if (!turn_begin(g))
         return false;
     records_counters_hold(g->records);
     records_probe(g->records);
@@ -244,16 +244,16 @@ void engine_turn(struct engine *g)
         return;
     const bool again = g->failed.probe || g->retry_ns;
     g->retry_ns = 0;
-    if (again ? !probe(g) : !decide(g) || pauses(g) || goes_on(g))
+    if (again ? !probe_begin(g) : !turn_decide(g) || turn_pauses(g) || goes_on(g))
         return;
-    commit(g);
+    turn_commit(g);
 }
 
 void engine_turn_end(struct engine *g)
 {
     if (g->open_ns) {
         decide_part_undo(&g->d);
-        commit(g);
+        turn_commit(g);
     }
     engine_committed(g);
 }
@@ -264,5 +264,5 @@ void engine_committed(struct engine *g)
     if (records_pruning(g->records))
         pruned(g);
     else if (records_committing(g->records))
-        finish(g, records_commit_end(g->records, &e), &e);
+        turn_finish(g, records_commit_end(g->records, &e), &e);
 }

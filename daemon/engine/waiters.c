@@ -19,7 +19,7 @@ static void purge_waiters(struct engine *g)
     }
 }
 
-static void tell(struct waiter *w, json_t *state, bool terminal)
+static void waiter_tell(struct waiter *w, json_t *state, bool terminal)
 {
     CLEANUP_JSON json_t *owned = state;
     if (owned && w->fn)
@@ -32,10 +32,10 @@ static void tell_of_row(struct engine *g, struct waiter *w)
     CLEANUP(operation_clear) struct operation op = ROW_INIT;
     if (w->kind == ROW_BACKUP && backup_read(&g->d, w->id, &b) == 0) {
         w->told_state = (int)b.state;
-        tell(w, engine_backup_json(g, &b, true), backup_state_terminal(b.state));
+        waiter_tell(w, engine_backup_json(g, &b, true), backup_state_terminal(b.state));
     } else if (w->kind == ROW_OPERATION && operation_read(&g->d, w->id, &op) == 0) {
         w->told_state = (int)op.state;
-        tell(w, engine_operation_json(g, &op), op_state_terminal(op.state));
+        waiter_tell(w, engine_operation_json(g, &op), op_state_terminal(op.state));
     }
 }
 
