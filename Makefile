@@ -180,7 +180,9 @@ $(BUILD)/tests/tools/%: $(BUILD)/tests/tools/%.o $(LIBS) $(FLAGS)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(KEYS) $(LIBS) $(PKG_LIBS) -lm
 # What it counts calls of.
-$(BUILD)/perf/bench_scale: COUNTED := -Wl,--wrap=image_find_seq,--wrap=fields_text,--wrap=fields_read,--wrap=sqlite3_step
+comma := ,
+$(BUILD)/perf/bench_scale: COUNTED := $(addprefix -Wl$(comma)--wrap=, \
+                                      image_find_seq fields_text fields_read sqlite3_step)
 $(BUILD)/perf/%: $(BUILD)/perf/%.o $(LIBS) $(FLAGS)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(COUNTED) $(LIBS) $(PKG_LIBS) -lm

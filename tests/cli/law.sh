@@ -62,12 +62,13 @@ impure() { # LIST DIR...
         echo "no decision imports $pattern any more: strike it off ${list##*/}"
     done
 }
-same "decisions import no I/O, no clock and no environment" "$(impure tests/law/decide-symbols "$build/daemon/decide")" ""
+same "decisions import no I/O, no clock and no environment" \
+    "$(impure tests/law/decide-symbols "$build/daemon/decide")" ""
 # The compiler names the switch that lacks a new state, if no default takes it. Of classes of errors others may come.
 same "no switch over states has a default" "$(grep -rl --include='*.c' '^ *default:' \
     daemon/{decide,engine,answers,schedule,metrics})" daemon/decide/outcome.c
-states='Queued|Snapshotting|Exposing|Starting|Running|Retrying|Cancelling|CleaningUp|Moving|Finalizing|Deleting|Completed'
-states+='|PartiallyFailed|Failed|Canceled|Skipped|creating|present|removing'
+states='Queued|Snapshotting|Exposing|Starting|Running|Retrying|Cancelling|CleaningUp|Moving|Finalizing|Deleting'
+states+='|Completed|PartiallyFailed|Failed|Canceled|Skipped|creating|present|removing'
 by_word() { grep -rnE --include='*.c' "str[a-z]*cmp\([^;]*(\"($states)\"|_state_name\()" "$@"; }
 same "states are compared as enums, but for what the command reads of answers" \
     "$(by_word daemon | grep -v '^daemon/cli/')" ""

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # Nothing that was tested before the control side was rebuilt is untested now: each case of tests/fixtures/cases.txt is
 # still there, or tests/fixtures/successors.txt names one that is, or the reason why there is none. What "there" means
-# says tests/fixtures/successors.pl: a text of the tests, or a case of the last report. That it passes is the run's affair.
+# says tests/fixtures/successors.pl: a text of the tests, or a case of the last report. Whether it passes the run shows.
 . "$(dirname "$0")/../lib.sh"
 root=$(realpath "$(dirname "$0")/../..")
 fixtures=$root/tests/fixtures
@@ -27,12 +27,17 @@ check "all of them were looked at: ${out##*# }" grep -q '^# 4778 cases' <<<"$out
 noticed() { # NAME PATTERN CASES SUCCESSORS
     printf '%s\n' "$3" >"$WORK/cases"
     printf '%s' "${4:+$4$'\n'}" >"$WORK/successors"
-    if CASES=$WORK/cases SUCCESSORS=$WORK/successors lost | grep -qE -- "$2"; then pass "$1"; else fail "$1" "not noticed"; fi
+    if CASES=$WORK/cases SUCCESSORS=$WORK/successors lost | grep -qE -- "$2"; then
+        pass "$1"
+    else
+        fail "$1" "not noticed"
+    fi
 }
 T=$'\t'
 noticed "a case that is gone" '^daemon-first: "never tested" is gone' "daemon-first${T}never tested"
 noticed "a program that is gone" '^no-such-test: "its timer" is gone' "no-such-test${T}its timer"
-noticed "a crash point that is gone" '^daemon-crash: "crash at engine-old" is gone' "daemon-crash${T}crash at engine-old"
+noticed "a crash point that is gone" \
+    '^daemon-crash: "crash at engine-old" is gone' "daemon-crash${T}crash at engine-old"
 old="life${T}its timer is there"
 noticed "a line that is missing" '^life: "its timer is there" is gone' "$old"
 noticed "a successor that is not there" '"its timer is there": life has no "the job sleeps"' "$old" \

@@ -69,7 +69,8 @@ crashes() {
     done
     t=$(call target "$M/vm/final.img" 9000001 "$(uuid)" keep)
     if die staging-removed call abort "$t"; then
-        call abort "$t"; same "$fs staging-removed: aborting again is no error" "$? $(files)" "0 $(jq -r .handle <<<"$n")"
+        call abort "$t"
+        same "$fs staging-removed: aborting again is no error" "$? $(files)" "0 $(jq -r .handle <<<"$n")"
     else
         fail "$fs staging-removed: the call dies there"
     fi

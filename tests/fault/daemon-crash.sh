@@ -115,7 +115,7 @@ on-calendar = *:*:0/2"
     rm -f "$CONF/conf.d/job.ini"
     for p in $(pgrep -f "snapferry-mover.*$WORK/"); do kill -KILL "$p"; done
     if [ $hit = no ]; then
-        fail "crash at $point" "it is not passed by backup, restore or delete: is there a test that does, for $ELSEWHERE?"
+        fail "crash at $point" "not passed by backup, restore or delete: is there a test that does, for $ELSEWHERE?"
         continue
     fi
     bad=
