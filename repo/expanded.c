@@ -108,6 +108,8 @@ void expanded_entry(struct expanded_content *c, const struct raw_manifest *entry
     if (data)
         memcpy(text + labels, entry->data, data);
     own->text = text;
+    own->whole = NULL;
+    own->whole_len = 0;
     own->labels = entry->labels ? text : NULL;
     own->data = entry->data ? text + labels : NULL;
     own->labels_len = labels;

@@ -27,6 +27,8 @@ struct raw_manifest {
     bool deleted;
     const char *labels, *data; /* not terminated; NULL: none */
     size_t labels_len, data_len;
+    const char *whole; /* the text of the entry; NULL in a kept one */
+    size_t whole_len;
     char *text;          /* of a kept one: the memory of both */
     json_t *labels_json; /* of a kept one: the labels parsed, if they can be; not to be changed */
 };

@@ -11,10 +11,9 @@
 #include "base/bytes.h"
 #include "base/cleanup.h"
 #include "base/time.h"
-#include "repo/content-ahead.h"
 #include "repo/docstream.h"
-#include "repo/expanded.h"
 #include "repo/gojson.h"
+#include "repo/manifest-parts.h"
 
 #include <errno.h>
 #include <string.h>
@@ -23,11 +22,8 @@
 
 #include <zlib.h>
 
-#define MANIFEST_MAX ((size_t)16 << 20)     /* text of one manifest */
-#define CONTENT_MAX ((size_t)1 << 28)       /* the format's limit of a content */
 #define COLLECTION_MAX ((uint64_t)16 << 30) /* expanded; far above any repository */
 #define AHEAD_MEMORY ((size_t)8 << 20)      /* collections that are read ahead */
-#define COLLECTION_COMPRESSION 0x1101       /* zstd-fastest, as in stock clients */
 
 /* ---- one collection ---- */
 
@@ -117,16 +113,15 @@ static int raw_parse(struct raw_manifest *ret, const char *text, size_t len)
     return 1;
 }
 
-typedef int raw_fn(const struct raw_manifest *raw, void *arg, struct err *e);
-
-static int collection_each(const void *gz, size_t len, raw_fn *fn, void *arg, uint64_t *ignored, struct err *e)
+int manifest_collection_each(const void *gz, size_t len, manifest_raw_fn *fn, void *arg, uint64_t *ignored,
+                             struct err *e)
 {
     struct gunzip g CLEANUP(gunzip_end) = {0};
     if (inflateInit2(&g.z, 15 + 16) != Z_OK)
         return err_nomem(e);
     g.open = true;
     g.z.next_in = (Bytef *)(uintptr_t)gz;
-    g.z.avail_in = (uInt)len; /* CONTENT_MAX at most */
+    g.z.avail_in = (uInt)len; /* MANIFEST_CONTENT_MAX at most */
     struct docstream *d CLEANUP(docstream_freep) = NULL;
     int rc = docstream_new(&d, NULL, MANIFEST_MAX, gunzip_read, &g, e);
     if (rc < 0)
@@ -136,6 +131,8 @@ static int collection_each(const void *gz, size_t len, raw_fn *fn, void *arg, ui
     while ((rc = docstream_next(d, &text, &n, e)) == 1) {
         struct raw_manifest raw;
         rc = raw_parse(&raw, text, n);
+        raw.whole = text;
+        raw.whole_len = n;
         if (rc < 0)
             return err_set(e, ERR_DAMAGE, EBADMSG, "malformed entry in a manifest collection");
         if (rc == 1)
@@ -209,38 +206,12 @@ int manifest_collection_parse(const void *gz, size_t len, int (*fn)(const struct
                               void *arg, struct err *e)
 {
     struct parse_arg a = {fn, arg};
-    if (len > CONTENT_MAX)
+    if (len > MANIFEST_CONTENT_MAX)
         return err_set(e, ERR_DAMAGE, EBADMSG, "a manifest collection of %zu bytes", len);
-    return collection_each(gz, len, parse_one, &a, NULL, e);
+    return manifest_collection_each(gz, len, parse_one, &a, NULL, e);
 }
 
 /* ---- all collections ---- */
-
-struct winner {
-    uint8_t id[16];
-    int64_t modified_ns;
-    uint8_t used, deleted, delivered;
-};
-
-/* A content of manifests, as the index has it. */
-struct place {
-    struct content_id id;
-    uint32_t offset, packed, length, compression;
-    uint8_t format_version, key_id;
-    char *pack;
-};
-
-struct manifests {
-    struct repo *r;
-    struct content_reader *c;
-    struct place *contents;
-    size_t n_contents, cap_contents;
-    struct winner *table; /* open addressing */
-    uint64_t key[4];      /* of its hash */
-    size_t n, cap;        /* cap is a power of two */
-    uint64_t ignored;     /* of the last reading: entries with an id that no client makes */
-    bool nomem;
-};
 
 /* Ids come from whoever wrote the manifest: without a key he could choose them so that all meet in one slot. */
 static uint64_t winner_hash(const struct manifests *m, const uint8_t id[16])
@@ -251,10 +222,10 @@ static uint64_t winner_hash(const struct manifests *m, const uint8_t id[16])
     return x ^ x >> 29;
 }
 
-static struct winner *winner_slot(const struct manifests *m, const uint8_t id[16])
+struct manifest_winner *manifests_winner(const struct manifests *m, const uint8_t id[16])
 {
     for (size_t i = winner_hash(m, id);; i++) {
-        struct winner *w = &m->table[i & (m->cap - 1)];
+        struct manifest_winner *w = &m->table[i & (m->cap - 1)];
         if (!w->used || !memcmp(w->id, id, 16))
             return w;
     }
@@ -262,22 +233,22 @@ static struct winner *winner_slot(const struct manifests *m, const uint8_t id[16
 
 static int table_grow(struct manifests *m, struct err *e)
 {
-    struct winner *old = m->table;
+    struct manifest_winner *old = m->table;
     size_t n = m->cap;
-    struct winner *t = calloc(n * 2, sizeof *t);
+    struct manifest_winner *t = calloc(n * 2, sizeof *t);
     if (!t)
         return err_nomem(e);
     m->table = t;
     m->cap = n * 2;
     for (size_t i = 0; i < n; i++) {
         if (old[i].used)
-            *winner_slot(m, old[i].id) = old[i];
+            *manifests_winner(m, old[i].id) = old[i];
     }
     free(old);
     return 0;
 }
 
-static int manifest_note(const struct raw_manifest *raw, void *arg, struct err *e)
+int manifests_note(const struct raw_manifest *raw, void *arg, struct err *e)
 {
     struct manifests *m = arg;
     uint8_t id[16];
@@ -290,7 +261,8 @@ static int manifest_note(const struct raw_manifest *raw, void *arg, struct err *
         if (rc < 0)
             return rc;
     }
-    struct winner *w = winner_slot(m, id);
+    struct manifest_winner *w = manifests_winner(m, id);
+    w->entries += w->entries < UINT8_MAX;
     if (w->used && raw->modified_ns <= w->modified_ns)
         return 0;
     m->n += !w->used;
@@ -298,6 +270,7 @@ static int manifest_note(const struct raw_manifest *raw, void *arg, struct err *
     w->used = 1;
     w->deleted = raw->deleted;
     w->modified_ns = raw->modified_ns;
+    w->place = m->at;
     return 0;
 }
 
@@ -308,7 +281,7 @@ static int list_content(const struct index_entry *entry, void *arg)
         return 0;
     if (m->n_contents == m->cap_contents) {
         size_t cap = m->cap_contents ? m->cap_contents * 2 : 64;
-        struct place *p = realloc(m->contents, cap * sizeof *p);
+        struct manifest_place *p = realloc(m->contents, cap * sizeof *p);
         if (!p) {
             m->nomem = true;
             return -ENOMEM;
@@ -316,17 +289,25 @@ static int list_content(const struct index_entry *entry, void *arg)
         m->contents = p;
         m->cap_contents = cap;
     }
-    struct place *p = &m->contents[m->n_contents];
-    *p = (struct place){entry->id,          entry->offset,         entry->packed, entry->length,
-                        entry->compression, entry->format_version, entry->key_id, strdup(entry->pack)};
+    struct manifest_place *p = &m->contents[m->n_contents];
+    *p = (struct manifest_place){.id = entry->id,
+                                 .time = entry->time,
+                                 .offset = entry->offset,
+                                 .packed = entry->packed,
+                                 .length = entry->length,
+                                 .compression = entry->compression,
+                                 .format_version = entry->format_version,
+                                 .key_id = entry->key_id,
+                                 .pack = strdup(entry->pack)};
     m->n_contents++;
     m->nomem |= !p->pack;
     return p->pack ? 0 : -ENOMEM;
 }
 
-static void place_entry(const struct place *p, struct index_entry *ret)
+void manifest_place_entry(const struct manifest_place *p, struct index_entry *ret)
 {
     *ret = (struct index_entry){.id = p->id,
+                                .time = p->time,
                                 .offset = p->offset,
                                 .packed = p->packed,
                                 .length = p->length,
@@ -338,26 +319,26 @@ static void place_entry(const struct place *p, struct index_entry *ret)
 
 /* Where the index had it when the manifests were opened: to look each up again in all index blobs would take time with
  * the square of their number, before they are compacted. One that is there no more may be elsewhere now. */
-static int64_t place_get(const struct manifests *m, const struct place *p, struct content_ahead *ahead, uint8_t **ret,
-                         struct err *e)
+int64_t manifests_get(const struct manifests *m, const struct manifest_place *p, struct content_ahead *ahead,
+                      uint8_t **ret, struct err *e)
 {
     struct err own = ERR_INIT;
     struct index_entry x;
-    place_entry(p, &x);
+    manifest_place_entry(p, &x);
     uint8_t *taken CLEANUP_FREE = ahead && x.length < AHEAD_MEMORY ? malloc(x.length + 1u) : NULL;
     const int64_t got = taken ? content_ahead_take(ahead, &x, taken) : -1;
     if (got >= 0) {
         *ret = take_ptr(&taken);
         return got;
     }
-    const int64_t n = content_get_entry(m->c, &x, ret, CONTENT_MAX, &own);
-    return n < 0 ? content_get(m->c, &p->id, ret, CONTENT_MAX, e) : n;
+    const int64_t n = content_get_entry(m->c, &x, ret, MANIFEST_CONTENT_MAX, &own);
+    return n < 0 ? content_get(m->c, &p->id, ret, MANIFEST_CONTENT_MAX, e) : n;
 }
 
 /* Keeps the entries that are read for the next walk. */
 struct keep {
     struct expanded_content content;
-    raw_fn *fn;
+    manifest_raw_fn *fn;
     void *arg;
 };
 
@@ -368,19 +349,19 @@ static int keep_entry(const struct raw_manifest *raw, void *arg, struct err *e)
     return k->fn(raw, k->arg, e);
 }
 
-static int content_read(struct manifests *m, size_t i, struct content_ahead *ahead, raw_fn *fn, void *arg,
+static int content_read(struct manifests *m, size_t i, struct content_ahead *ahead, manifest_raw_fn *fn, void *arg,
                         struct err *e, struct err *inner)
 {
-    const struct place *p = &m->contents[i];
+    const struct manifest_place *p = &m->contents[i];
     struct expanded *kept = repo_expanded(m->r);
     uint8_t *gz CLEANUP_FREE = NULL;
     content_ahead_at(ahead, i);
-    const int64_t n = place_get(m, p, ahead, &gz, e);
+    const int64_t n = manifests_get(m, p, ahead, &gz, e);
     if (n < 0)
         return (int)n;
     struct keep k = {.fn = fn, .arg = arg};
     expanded_begin(kept, &k.content, &p->id);
-    const int rc = collection_each(gz, (size_t)n, keep_entry, &k, &k.content.ignored, inner);
+    const int rc = manifest_collection_each(gz, (size_t)n, keep_entry, &k, &k.content.ignored, inner);
     m->ignored += k.content.ignored;
     if (rc == 0)
         expanded_put(kept, &k.content);
@@ -389,7 +370,8 @@ static int content_read(struct manifests *m, size_t i, struct content_ahead *ahe
     return rc;
 }
 
-static int content_kept(struct manifests *m, const struct expanded_content *c, raw_fn *fn, void *arg, struct err *e)
+static int content_kept(struct manifests *m, const struct expanded_content *c, manifest_raw_fn *fn, void *arg,
+                        struct err *e)
 {
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < c->n; i++)
@@ -410,12 +392,12 @@ static void collection_ahead(void *manifests, size_t i, struct content_ahead_job
     const uint8_t *ignored;
     if (is_kept(m, i))
         return;
-    place_entry(&m->contents[i], &x);
+    manifest_place_entry(&m->contents[i], &x);
     content_ahead_read(j, &x, &ignored);
 }
 
 /* Runs fn over the entries of every collection. */
-static int contents_each(struct manifests *m, raw_fn *fn, void *arg, struct err *e)
+static int contents_each(struct manifests *m, manifest_raw_fn *fn, void *arg, struct err *e)
 {
     size_t missing = 0;
     for (size_t i = 0; i < m->n_contents && missing < 2; i++)
@@ -427,6 +409,7 @@ static int contents_each(struct manifests *m, raw_fn *fn, void *arg, struct err 
     for (size_t i = 0; i < m->n_contents; i++) {
         char text[CONTENT_ID_TEXT];
         struct err inner = ERR_INIT;
+        m->at = (uint32_t)i;
         const struct expanded_content *kept = expanded_find(repo_expanded(m->r), &m->contents[i].id);
         const int rc = kept ? content_kept(m, kept, fn, arg, &inner) : content_read(m, i, ahead, fn, arg, e, &inner);
         if (rc && inner.cls != ERR_NONE)
@@ -438,7 +421,7 @@ static int contents_each(struct manifests *m, raw_fn *fn, void *arg, struct err 
     return 0;
 }
 
-int manifests_open(struct manifests **ret, struct repo *r, struct err *e)
+int manifests_list(struct manifests **ret, struct repo *r, struct err *e)
 {
     struct manifests *m CLEANUP(manifests_freep) = calloc(1, sizeof *m);
     if (!m)
@@ -455,7 +438,16 @@ int manifests_open(struct manifests **ret, struct repo *r, struct err *e)
         rc = index_set_each(repo_index(r), MANIFEST_PREFIX, list_content, m, e);
     if (rc < 0)
         return m->nomem ? err_nomem(e) : rc;
-    rc = contents_each(m, manifest_note, m, e);
+    *ret = take_ptr(&m);
+    return 0;
+}
+
+int manifests_open(struct manifests **ret, struct repo *r, struct err *e)
+{
+    struct manifests *m CLEANUP(manifests_freep) = NULL;
+    int rc = manifests_list(&m, r, e);
+    if (rc == 0)
+        rc = contents_each(m, manifests_note, m, e);
     if (rc < 0)
         return rc;
     *ret = take_ptr(&m);
@@ -491,7 +483,7 @@ static int manifest_deliver(const struct raw_manifest *raw, void *arg, struct er
     if (stopped < 0)
         return stopped;
     hex_decode(id, raw->id, 32);
-    struct winner *w = winner_slot(k->m, id);
+    struct manifest_winner *w = manifests_winner(k->m, id);
     if (!w->used || w->deleted || raw->deleted || w->delivered || w->modified_ns != raw->modified_ns)
         return 0;
     w->delivered = 1;
@@ -654,7 +646,7 @@ int manifest_batch_put(struct manifest_batch *b, struct session *s, struct put_s
     if (seen != json_array_size(b->entries))
         return err_set(e, ERR_GENERIC, EINVAL, "manifests to be written do not read back");
     struct content_id id;
-    rc = session_put_bytes(s, p, MANIFEST_PREFIX, gz, (size_t)n, COLLECTION_COMPRESSION, &id, e);
+    rc = session_put_bytes(s, p, MANIFEST_PREFIX, gz, (size_t)n, MANIFEST_COMPRESSION, &id, e);
     if (rc < 0)
         return rc;
     json_array_clear(b->entries);
@@ -703,7 +695,7 @@ int manifests_initialise(struct repo *r, const char *owner, const char *machine,
     if (rc == 0)
         rc = session_new(&s, r, NULL, e);
     if (rc == 0)
-        rc = put_scratch_new(&p, r, COLLECTION_COMPRESSION, (size_t)1 << 20, e);
+        rc = put_scratch_new(&p, r, MANIFEST_COMPRESSION, (size_t)1 << 20, e);
     if (rc == 0)
         rc = manifest_batch_put(b, s, p, e);
     return rc == 0 ? session_flush(s, e) : rc;
