@@ -45,6 +45,7 @@ const char *maintenance_task_name(enum maintenance_task t)
         [MAINT_SUPERSEDED] = "delete-superseded-epoch-indexes",
         [MAINT_CLEANUP_LOGS] = "cleanup-logs",
         [MAINT_EXTEND_LOCKS] = "extend-blob-retention-time",
+        [MAINT_MANIFESTS] = "compact-manifests",
     };
     return names[t];
 }

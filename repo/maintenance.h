@@ -36,6 +36,7 @@ enum maintenance_task {
     MAINT_SUPERSEDED,
     MAINT_CLEANUP_LOGS,
     MAINT_EXTEND_LOCKS,
+    MAINT_MANIFESTS, /* no task of stock clients, which keep its history */
     MAINT_TASKS
 };
 /* "snapshot-gc", as in the history. */

@@ -87,9 +87,25 @@ static void print_index(const struct epoch_tidied *t)
            t->superseded == 1 ? "" : "s", text_bytes(t->bytes));
 }
 
+/* Also what is there, with `explain`. */
+static void print_manifests(const struct options *o, const struct manifest_compacted *m)
+{
+    if (m->merged && o->dry_run)
+        printf("%-18s%llu of %llu contents (%s) would be stored together\n", "Manifests", (unsigned long long)m->merged,
+               (unsigned long long)m->contents, text_bytes(m->merged_bytes));
+    else if (m->merged)
+        printf("%-18s%llu of %llu contents (%s) stored together in %llu (%s)\n", "Manifests",
+               (unsigned long long)m->merged, (unsigned long long)m->contents, text_bytes(m->merged_bytes),
+               (unsigned long long)m->written, text_bytes(m->written_bytes));
+    else if (o->explain)
+        printf("%-18s%llu content%s, %s; stored together when 16 of them are small\n", "Manifests",
+               (unsigned long long)m->contents, plural(m->contents), text_bytes(m->bytes));
+}
+
 static void print_result(const struct options *o, const struct maintain_result *r)
 {
     if (!o->full) {
+        print_manifests(o, &r->manifests);
         print_index(&r->index);
         if (o->dry_run)
             puts("Nothing was changed.");
@@ -118,6 +134,7 @@ static void print_result(const struct options *o, const struct maintain_result *
         print_sum("Of killed writers", &r->leftovers, "file");
     if (r->locks.n)
         print_sum("Locks extended", &r->locks, "blob");
+    print_manifests(o, &r->manifests);
     print_index(&r->index);
     if (r->damaged)
         printf("DAMAGED           %llu needed content%s, marked deleted, cannot be read\n",
@@ -239,7 +256,8 @@ static int64_t time_of(const json_t *j, const char *name)
 
 static struct maintain_result result_of(const json_t *j)
 {
-    const json_t *kept = jobj(j, "kept"), *index = jobj(j, "index");
+    const json_t *kept = jobj(j, "kept"), *index = jobj(j, "index"), *manifests = jobj(j, "manifests");
+    const struct maintain_sum merged = sum_of(manifests, "merged"), written = sum_of(manifests, "written");
     return (struct maintain_result){
         .started_ns = time_of(j, "started"),
         .snapshots = (uint64_t)jint(j, "snapshots"),
@@ -275,6 +293,12 @@ static struct maintain_result result_of(const json_t *j)
         .held = {.n = sum_of(kept, "freshPacks").n + sum_of(kept, "sessionPacks").n + sum_of(kept, "unknownPacks").n},
         .trapped = (uint64_t)jint(kept, "trappedBytes"),
         .delete_from_ns = time_of(kept, "deletePacksFrom"),
+        .manifests = {.contents = (uint64_t)jint(manifests, "contents"),
+                      .bytes = (uint64_t)jint(manifests, "bytes"),
+                      .merged = merged.n,
+                      .merged_bytes = merged.bytes,
+                      .written = written.n,
+                      .written_bytes = written.bytes},
         .index = {.write_epoch = jint(index, "writeEpoch"),
                   .compacted = (uint64_t)jint(index, "epochsCompacted"),
                   .advanced = jbool(index, "advanced"),

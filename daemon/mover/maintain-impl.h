@@ -138,6 +138,12 @@ int run_explain_full(struct run *m, int rc, struct err *e);
  */
 int run_free_first(struct run *m, struct err *e);
 
+/* ---- maintain-manifests.c ---- */
+
+/* Stores manifests together, or counts what would be (dry run). What cannot be read, or finds no room, is left to later
+ * runs with a warning. */
+int run_manifests(struct run *m, struct err *e);
+
 /* ---- maintain-rewrite.c ---- */
 
 /* Stores the contents of short packs again, and those that error correction had to restore, or counts them (dry run).

@@ -24,6 +24,15 @@ static json_t *index_json(const struct epoch_tidied *t)
                      "bytesDeleted", (json_int_t)t->bytes);
 }
 
+static json_t *manifests_json(const struct manifest_compacted *m)
+{
+    return json_pack("{s:I, s:I, s:{s:I, s:I}, s:{s:I, s:I}, s:I, s:I}", "contents", (json_int_t)m->contents, "bytes",
+                     (json_int_t)m->bytes, "merged", "count", (json_int_t)m->merged, "bytes",
+                     (json_int_t)m->merged_bytes, "written", "count", (json_int_t)m->written, "bytes",
+                     (json_int_t)m->written_bytes, "entries", (json_int_t)m->entries, "tombstonesDropped",
+                     (json_int_t)m->dropped);
+}
+
 json_t *maintain_result_json(const struct maintain_result *r, bool full, bool dry_run)
 {
     const bool drops = r->watermark_ns != INT64_MIN, waits = r->waiting.n > 0 || r->marked.n > 0;
@@ -47,6 +56,8 @@ json_t *maintain_result_json(const struct maintain_result *r, bool full, bool dr
         "nextFull", time_json(r->next_full_ns, r->next_full_ns != INT64_MIN), "seconds", r->seconds, "rewritten",
         sum_json(&r->rewritten), "rewrittenPacks", (json_int_t)r->rewritten_packs, "renewed", sum_json(&r->renewed),
         "unreadable", sum_json(&r->unreadable), "extendedLocks", sum_json(&r->locks));
+    if (all)
+        json_object_set_new(all, "manifests", manifests_json(&r->manifests));
     if (all && r->leftovers.n)
         json_object_set_new(all, "leftovers", sum_json(&r->leftovers));
     if (all && r->needs) { /* of a run that had little room */

@@ -206,6 +206,18 @@ static int rewrite(struct run *m, struct err *e)
     return rc == 0 ? run_task_begin(m, e) : rc;
 }
 
+/* What is skipped leaves no record. */
+static int compact_manifests(struct run *m, struct err *e)
+{
+    int rc = run_task_begin(m, e);
+    if (rc == 0) {
+        rc = run_manifests(m, e);
+        if (rc < 0 || m->ret->manifests.merged)
+            rc = task_end(m, MAINT_MANIFESTS, rc, e);
+    }
+    return rc;
+}
+
 /* Frees space. */
 static int run_full(struct run *m, struct err *e)
 {
@@ -218,6 +230,8 @@ static int run_full(struct run *m, struct err *e)
         rc = run_collect(m, e);
     rc = task_end(m, MAINT_SNAPSHOT_GC, rc, e);
     m->ret->collections = collections(m->schedule.doc);
+    if (rc == 0)
+        rc = compact_manifests(m, e);
     if (rc == 0)
         rc = run_task_begin(m, e);
     if (rc < 0)
@@ -272,7 +286,7 @@ static int run_tasks(struct run *m, struct err *e)
                  {MAINT_RANGE, tidy_range, true},
                  {MAINT_MARKERS, tidy_markers, true},
                  {MAINT_SUPERSEDED, tidy_superseded, true}};
-    int rc = m->o->full ? run_full(m, e) : 0;
+    int rc = m->o->full ? run_full(m, e) : compact_manifests(m, e);
     run_phase(m, PHASE_COMMITTING);
     for (size_t i = 0; i < sizeof index / sizeof *index && rc == 0; i++) {
         if (index[i].full_only && !m->o->full)

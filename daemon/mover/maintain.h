@@ -14,6 +14,7 @@
 #include "daemon/mover/mover.h"
 #include "repo/epoch-tidy.h"
 #include "repo/maintenance.h"
+#include "repo/manifest-compact.h"
 
 #define MAINTAIN_OWNER "snapferry-maintenance@" /* and the name of the node */
 #define MAINTAIN_TAKE_OVER_NS (30 * NS_PER_MIN) /* a former owner that has not seen it yet has ended by then */
@@ -66,18 +67,19 @@ struct maintain_result {
     int64_t session_until_ns;
     struct maintain_sum unknown; /* - no index has their contents, and no session marker is left */
     int64_t unknown_until_ns;
-    int64_t delete_from_ns;        /* packs may be deleted from then on; INT64_MIN: at any time */
-    uint64_t trapped;              /* bytes in packs that are kept for other contents in them */
-    uint64_t damaged;              /* contents that are needed, marked deleted and cannot be read */
-    struct maintain_sum markers;   /* session markers deleted */
-    struct maintain_sum logs;      /* log blobs deleted */
-    struct maintain_sum leftovers; /* files of killed writers, deleted */
-    struct maintain_sum unmarked;  /* contents that would be marked deleted if there were room for the marks */
-    uint64_t needs;                /* bytes of room that what was left undone needs; 0: nothing was */
-    uint64_t free;                 /* bytes that were free in the end, where `needs` */
-    struct maintain_sum locks;     /* blobs whose object lock was extended; in a dry run: that would be */
-    struct epoch_tidied index;     /* epochs advanced and compacted, index blobs deleted */
-    int64_t next_full_ns;          /* INT64_MIN: not scheduled */
+    int64_t delete_from_ns;              /* packs may be deleted from then on; INT64_MIN: at any time */
+    uint64_t trapped;                    /* bytes in packs that are kept for other contents in them */
+    uint64_t damaged;                    /* contents that are needed, marked deleted and cannot be read */
+    struct maintain_sum markers;         /* session markers deleted */
+    struct maintain_sum logs;            /* log blobs deleted */
+    struct maintain_sum leftovers;       /* files of killed writers, deleted */
+    struct maintain_sum unmarked;        /* contents that would be marked deleted if there were room for the marks */
+    uint64_t needs;                      /* bytes of room that what was left undone needs; 0: nothing was */
+    uint64_t free;                       /* bytes that were free in the end, where `needs` */
+    struct maintain_sum locks;           /* blobs whose object lock was extended; in a dry run: that would be */
+    struct manifest_compacted manifests; /* stored together */
+    struct epoch_tidied index;           /* epochs advanced and compacted, index blobs deleted */
+    int64_t next_full_ns;                /* INT64_MIN: not scheduled */
     double seconds;
 };
 
