@@ -202,6 +202,12 @@ static void admin_text(struct text *t, const json_t *r)
     }
 }
 
+static void put_merged(struct text *t, const json_t *m)
+{
+    if (jint(m, "mergedManifests") > 0)
+        put_text(t, ", %lld contents of manifests stored together", (long long)jint(m, "mergedManifests"));
+}
+
 static void maintain_text(struct text *t, const json_t *r)
 {
     const json_t *m = jobj(r, "maintenance"), *summary = jobj(m, "summary"), *index = jobj(summary, "index");
@@ -211,6 +217,7 @@ static void maintain_text(struct text *t, const json_t *r)
         put_text(t, "%lld index epoch%s compacted, %lld index blob%s deleted",
                  (long long)jint(index, "epochsCompacted"), plural((uint64_t)jint(index, "epochsCompacted")),
                  (long long)jint(index, "blobsDeleted"), plural((uint64_t)jint(index, "blobsDeleted")));
+        put_merged(t, m);
         return;
     }
     put_text(t, "%s%s of %s in packs", jbool(m, "dryRun") ? "would free " : "freed ",
@@ -223,6 +230,7 @@ static void maintain_text(struct text *t, const json_t *r)
     if (jint(m, "renewed") > 0)
         put_text(t, ", %lld decayed content%s stored again", (long long)jint(m, "renewed"),
                  plural((uint64_t)jint(m, "renewed")));
+    put_merged(t, m);
     if (jint(m, "damaged") > 0)
         put_text(t, ", %lld content%s DAMAGED", (long long)jint(m, "damaged"), plural((uint64_t)jint(m, "damaged")));
 }

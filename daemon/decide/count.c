@@ -223,6 +223,8 @@ void count_maintained(struct decide *d, const struct operation *op)
     add(d, "maintenance_total", label_two("repository", repository, "result", count_result(op->outcome)), 1);
     if (m->there)
         add(d, "maintenance_reclaimed_bytes_total", one("repository", repository), bytes_counted(m->freed));
+    if (m->there && m->merged > 0)
+        add(d, "maintenance_merged_manifests_total", one("repository", repository), bytes_counted(m->merged));
     if (op->outcome != OUTCOME_COMPLETED)
         return;
     counter_set(d, "maintenance_last_success_timestamp_seconds", label_two("repository", repository, "kind", kind),

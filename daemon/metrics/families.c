@@ -241,6 +241,8 @@ const struct metric_family metric_families[] = {
         "Duration in seconds of successful maintenance.")
     COUNTER("maintenance_reclaimed_bytes_total", "repository",
         "Bytes of packs deleted by maintenance.")
+    COUNTER("maintenance_merged_manifests_total", "repository",
+        "Contents of manifests that maintenance has stored together in fewer ones.")
     GAUGE("maintenance_reclaimable_bytes", "repository",
         "Bytes that no snapshot needs and that were kept for now by the last successful full maintenance; absent "
         "before the first one.")

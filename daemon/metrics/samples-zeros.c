@@ -78,6 +78,7 @@ static void of_repository(struct samples *s, const char *name)
                                         "repository_added_bytes_total",
                                         "verify_errors_total",
                                         "maintenance_reclaimed_bytes_total",
+                                        "maintenance_merged_manifests_total",
                                         "verify_last_success_timestamp_seconds"};
     for (size_t i = 0; i < N(names); i++)
         sample_zero(s, names[i], "repository", name, NULL);

@@ -65,6 +65,7 @@ static const struct field_desc mover_maintenance_table[] = {
     SIZE(trapped, "trappedBytes", .about = "unneeded, in packs with needed contents"),
     NUMBER(damaged, "damaged", .about = "contents that cannot be read"),
     NUMBER(renewed, "renewed", .about = "contents that error correction had to restore, stored again"),
+    NUMBER(merged, "mergedManifests", .about = "contents of manifests that were stored together"),
     FIELD(back_from_ns, "backFromNs", FIELD_INT, .unit = "ns", .about = "when the first of them can be freed"),
     FIELD(silent_ns, "silentSinceNs", FIELD_INT, .unit = "ns",
           .about = "since when the owner, another one, has not run it; none: it does"),

@@ -62,6 +62,7 @@ struct mover_maintenance {
     int64_t reclaimable;      /* nothing needs them, they are kept for now */
     int64_t trapped, damaged; /* bytes in packs with needed contents; contents that cannot be read */
     int64_t renewed;          /* contents that error correction had to restore, and that were stored again */
+    int64_t merged;           /* contents of manifests that were stored together */
     int64_t back_from_ns;     /* when the first of them can be freed; 0: there are none */
     int64_t silent_ns;        /* since when the owner, another one, has not run it; 0: it does */
     json_t *summary;          /* all numbers, as `snapferry maintenance --json` prints them */

@@ -90,6 +90,7 @@ static void put_numbers(const struct job *j, const struct maintain_result *r, js
     const int64_t from_ns = maintain_back_from(r);
     json_object_set_new(m, "seconds", json_real(r->seconds));
     json_object_set_new(m, "freedBytes", json_integer(j->dry_run ? 0 : (json_int_t)r->deleted.bytes));
+    json_object_set_new(m, "mergedManifests", json_integer(j->dry_run ? 0 : (json_int_t)r->manifests.merged));
     if (j->full) {
         json_object_set_new(m, "packBytes", json_integer((json_int_t)r->packs.bytes));
         json_object_set_new(m, "reclaimableBytes", json_integer((json_int_t)maintain_reclaimable(r)));
