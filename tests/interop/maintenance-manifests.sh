@@ -9,8 +9,6 @@ if [ -z "${KOPIA:-}" ] || [ ! -x "${KOPIA:-/nonexistent}" ]; then
 fi
 export KOPIA_CHECK_FOR_UPDATES=false KOPIA_DANGEROUS_COMMANDS=enabled
 R=$WORK/repo
-"$KOPIA" --config-file "$WORK/config" --password "test password" --log-level=error --log-dir "$WORK/log" \
-    --version >/dev/null 2>&1
 k() {
     "$KOPIA" --config-file "$WORK/config" --password "test password" --no-progress --log-level=error \
         --log-dir "$WORK/log" "$@" 2>&1
@@ -23,7 +21,10 @@ stock() {
         k maintenance set --owner=$OURS --no-auto-maintenance
 }
 # Read-only, so that stock does not compact while it lists. Without the owner, which changes hands.
-manifests() { k manifest list --json | jq -c 'sort_by(.id) | .[] | select(.labels.type != "maintenance") | [.id, .labels, .modified]'; }
+manifests() {
+    k manifest list --json |
+        jq -c 'sort_by(.id) | .[] | select(.labels.type != "maintenance") | [.id, .labels, .modified]'
+}
 stock_contents() { k content list --prefix m | wc -l; }
 snapshots() { k snapshot list --all --manifest-id | grep -oE 'manifest:[0-9a-f]+' | sort; }
 contents() { ours --dry-run --json | result manifests.contents; }
