@@ -10,6 +10,7 @@
 #include "repo/s3-class.h"
 #include "repo/s3-past.h"
 #include "repo/s3-put.h"
+#include "repo/s3-target.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -649,6 +650,22 @@ int s3_place_check(const struct s3_place *p, struct err *e)
     return 0;
 }
 
+/* The host of its URLs, with the port. */
+static int place_host(const struct s3_place *p, const char **scheme, char ret[512])
+{
+    const char *host = host_of(p->endpoint, scheme);
+    const int n = snprintf(ret, 512, "%s%s%.*s", p->virtual_host ? p->bucket : "", p->virtual_host ? "." : "",
+                           (int)strcspn(host, "/"), host);
+    return n < 512 ? 0 : -ENAMETOOLONG;
+}
+
+unsigned s3_place_targets(const struct s3_place *p, struct s3_target ret[S3_TARGETS_MAX])
+{
+    const char *scheme;
+    char host[512];
+    return place_host(p, &scheme, host) < 0 ? 0 : s3_targets(ret, scheme, host);
+}
+
 /* "a" and "b" in one new string. */
 static bool text_set(char **to, const char *a, const char *b)
 {
@@ -660,22 +677,21 @@ static bool text_set(char **to, const char *a, const char *b)
 
 static int set_names(struct s3_store *s, const struct s3_place *p, struct err *e)
 {
-    const char *scheme;
-    CLEANUP_FREE char *host = strdup(host_of(p->endpoint, &scheme)), *front = NULL;
-    if (!host)
-        return err_nomem(e);
-    host[strcspn(host, "/")] = '\0';
+    const char *scheme, *host = host_of(p->endpoint, &scheme);
+    const int host_len = (int)strcspn(host, "/");
+    char full[512];
+    if (place_host(p, &scheme, full) < 0)
+        return err_set(e, ERR_USAGE, ENAMETOOLONG, "the name of the host of %.200s is too long", p->endpoint);
     s->tls = !strcmp(scheme, "https");
     s->tries = p->tries ? p->tries : TRIES;
     s->pause_ms = p->pause_ms ? p->pause_ms : PAUSE_MS;
-    bool ok = text_set(&front, p->virtual_host ? p->bucket : "", p->virtual_host ? "." : "") &&
-              text_set(&s->host, front, host) && text_set(&s->scheme, scheme, "") &&
-              text_set(&s->prefix, p->prefix, "") && text_set(&s->region, *p->region ? p->region : "us-east-1", "") &&
+    bool ok = text_set(&s->host, full, "") && text_set(&s->scheme, scheme, "") && text_set(&s->prefix, p->prefix, "") &&
+              text_set(&s->region, *p->region ? p->region : "us-east-1", "") &&
               (!p->credentials || text_set(&s->credentials, p->credentials, ""));
     if (ok && !p->virtual_host)
         ok = text_set(&s->bucket, p->bucket, "");
-    if (ok &&
-        asprintf(&s->base.location, "%s://%s/%s%s%s", scheme, host, p->bucket, *p->prefix ? "/" : "", p->prefix) < 0) {
+    if (ok && asprintf(&s->base.location, "%s://%.*s/%s%s%s", scheme, host_len, host, p->bucket, *p->prefix ? "/" : "",
+                       p->prefix) < 0) {
         s->base.location = NULL;
         ok = false;
     }
@@ -734,11 +750,6 @@ static int must_be_empty(struct s3_store *s, struct err *e)
 
 static int open_parts(struct s3_store *s, const struct s3_place *p, enum blobs_open_mode mode, struct err *e)
 {
-    const struct s3_http_opts o = {.ca_file = p->ca_file,
-                                   .ca_text = p->ca_text,
-                                   .stall_s = p->stall_s ? p->stall_s : STALL_S,
-                                   .connect_s = p->connect_s ? p->connect_s : CONNECT_S,
-                                   .hurry_s = p->hurry_s ? p->hurry_s : HURRY_S};
     const unsigned puts = p->uploads == 0 ? UPLOADS : p->uploads > S3_UPLOADS_MAX ? S3_UPLOADS_MAX : p->uploads;
     s->base.uploads = puts + s3_summer_ahead();
     int rc = set_names(s, p, e);
@@ -750,6 +761,14 @@ static int open_parts(struct s3_store *s, const struct s3_place *p, enum blobs_o
         rc = -ENOMEM;
     if (rc == 0 && !(s->summer = s3_summer_new(!s->tls, e)))
         rc = -ENOMEM;
+    const struct s3_http_opts o = {.ca_file = p->ca_file,
+                                   .ca_text = p->ca_text,
+                                   .stall_s = p->stall_s ? p->stall_s : STALL_S,
+                                   .connect_s = p->connect_s ? p->connect_s : CONNECT_S,
+                                   .hurry_s = p->hurry_s ? p->hurry_s : HURRY_S,
+                                   .dial = p->dial,
+                                   .scheme = s->scheme,
+                                   .host = s->host};
     if (rc == 0)
         rc = s3_http_new(&s->http, &o, e);
     if (rc == 0 && p->at_ns) {

@@ -18,6 +18,26 @@
 
 #define S3_UPLOADS_MAX 32
 
+/* Where a store connects to. */
+struct s3_target {
+    char host[256]; /* a name, or an address without brackets */
+    uint16_t port;
+};
+#define S3_TARGETS_MAX 2
+
+/*
+ * Who makes the connections of a store in a process that may not. `dial` connects to one of s3_place_targets() until
+ * the monotonic time `until_ns`, and asks `given_up` ten times a second whether the connection is still wanted. It
+ * returns a connected, non-blocking socket (the caller's), or a negative errno and, in `why`, what happened: -ENOENT
+ * the name has no address, -ETIMEDOUT, -ECANCELED given up, others no connection. Called by any number of threads at
+ * the same time.
+ */
+struct s3_dial {
+    int (*dial)(void *arg, const struct s3_target *to, int64_t until_ns, bool (*given_up)(void *), void *given_up_arg,
+                char why[256]);
+    void *arg;
+};
+
 struct s3_place {
     const char *endpoint;        /* "https://HOST[:PORT]" or "http://..."; without either https:// */
     const char *bucket, *prefix; /* prefix: "" or text of each key's beginning, mostly with a slash at its end */
@@ -34,13 +54,18 @@ struct s3_place {
     unsigned uploads;    /* packs at a time, at most S3_UPLOADS_MAX; 0: 5 */
     bool virtual_host;   /* BUCKET.HOST/KEY; else HOST/BUCKET/KEY */
     int64_t at_ns;       /* read only, as everything was at that time by the versions of the objects; 0: as it is */
-    const char *spool;   /* directory for packs on their way and the journal; can be created */
+    const struct s3_dial
+        *dial;         /* makes all connections, and resolves all names; NULL: the store does. Must outlive it */
+    const char *spool; /* directory for packs on their way and the journal; can be created */
     unsigned stall_s, connect_s, hurry_s; /* 0: defaults */
     unsigned tries, pause_ms;             /* likewise: requests at most, and the first pause between two */
 };
 
 /* Checks what can be checked without the server: ERR_USAGE. */
 int s3_place_check(const struct s3_place *p, struct err *e);
+/* Where such a store connects to, of its endpoint, which has been checked, and of the proxy that the environment of
+ * this process names: how many there are. The proxy is there even if no_proxy has the endpoint. */
+unsigned s3_place_targets(const struct s3_place *p, struct s3_target ret[S3_TARGETS_MAX]);
 
 /*
  * Reads the credentials. BLOBS_OPEN makes no request (blobs_prepare() does one), or with at_ns one, which is for the

@@ -4,7 +4,9 @@
 #include "base/cleanup.h"
 #include "base/time.h"
 #include "repo/curl-lib.h"
+#include "repo/s3-target.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -29,7 +31,15 @@ struct s3_http {
     pthread_mutex_t lock;
     struct handle *idle;
     unsigned n_idle;
+    /* Where somebody else makes the connections. */
+    const struct s3_dial *dial;
+    struct s3_target targets[S3_TARGETS_MAX];
+    unsigned n_targets;
+    struct curl_slist *resolved; /* of libcurl, which must not resolve names: each target's is a number */
+    char proxy[512];             /* instead of that of the environment; "": that one */
 };
+
+static int dial_prepare(struct s3_http *h, const struct s3_http_opts *o);
 
 int s3_http_new(struct s3_http **ret, const struct s3_http_opts *o, struct err *e)
 {
@@ -45,7 +55,7 @@ int s3_http_new(struct s3_http **ret, const struct s3_http_opts *o, struct err *
     h->connect_s = o->connect_s;
     h->hurry_s = o->hurry_s;
     if ((o->ca_file && *o->ca_file && !(h->ca_file = strdup(o->ca_file))) ||
-        (o->ca_text && !(h->ca_text = strdup(o->ca_text)))) {
+        (o->ca_text && !(h->ca_text = strdup(o->ca_text))) || (o->dial && dial_prepare(h, o) < 0)) {
         s3_http_free(h);
         return err_nomem(e);
     }
@@ -71,6 +81,7 @@ void s3_http_free(struct s3_http *h)
         h->idle = n->next;
         handle_free(h->lib, n);
     }
+    h->lib->slist_free_all(h->resolved);
     pthread_mutex_destroy(&h->lock);
     free(h->ca_file);
     free(h->ca_text);
@@ -231,6 +242,140 @@ static size_t on_header(char *line, size_t size, size_t n, void *arg)
     return len;
 }
 
+/* ---- connections of somebody else ---- */
+
+struct pace {
+    curl_off_t moved;
+    int64_t since_ns;
+};
+
+/* Whether nothing has moved for hurry_s since it was wanted that transfers end. */
+static bool too_slow(const struct s3_http *h, const struct s3_exchange *x, curl_off_t moved, struct pace *p)
+{
+    if (!x->hurry || !atomic_load_explicit(x->hurry, memory_order_relaxed))
+        return false;
+    const int64_t now = mono_ns();
+    if (!p->since_ns || p->moved != moved)
+        *p = (struct pace){moved, now};
+    return now - p->since_ns > h->hurry_s * NS_PER_S;
+}
+
+/*
+ * libcurl takes a connected socket, but it insists on an address first. So it finds one for each target that is a name:
+ * 192.0.2.1, 192.0.2.2 (RFC 5737, of nobody), by which it is known again when the socket is wanted. What is an address
+ * already stays one. Names of URLs, of TLS and of requests to a proxy are not affected.
+ */
+#define NUMBERED "192.0.2.%u"
+
+static bool is_address(const char *host)
+{
+    struct in6_addr any;
+    return inet_pton(AF_INET, host, &any) == 1 || inet_pton(AF_INET6, host, &any) == 1;
+}
+
+static int dial_prepare(struct s3_http *h, const struct s3_http_opts *o)
+{
+    h->dial = o->dial;
+    h->n_targets = s3_targets(h->targets, o->scheme, o->host);
+    s3_proxy_by_name(h->proxy, sizeof h->proxy, s3_proxy_variable(o->scheme));
+    for (unsigned i = 0; i < h->n_targets; i++) {
+        char text[320];
+        if (is_address(h->targets[i].host))
+            continue;
+        snprintf(text, sizeof text, "%s:%u:" NUMBERED, h->targets[i].host, h->targets[i].port, i + 1);
+        struct curl_slist *more = h->lib->slist_append(h->resolved, text);
+        if (!more)
+            return -ENOMEM;
+        h->resolved = more;
+    }
+    return 0;
+}
+
+static bool target_has(const struct s3_target *t, unsigned i, const struct sockaddr *a)
+{
+    char number[INET6_ADDRSTRLEN];
+    const char *host = t->host;
+    const void *of = a->sa_family == AF_INET ? (const void *)&((const struct sockaddr_in *)a)->sin_addr
+                                             : (const void *)&((const struct sockaddr_in6 *)a)->sin6_addr;
+    uint8_t want[sizeof(struct in6_addr)];
+    if (!is_address(host)) {
+        snprintf(number, sizeof number, NUMBERED, i + 1);
+        host = number;
+    }
+    /* The port is at the same place in both. */
+    return inet_pton(a->sa_family, host, want) == 1 &&
+           !memcmp(want, of, a->sa_family == AF_INET ? sizeof(struct in_addr) : sizeof(struct in6_addr)) &&
+           ntohs(((const struct sockaddr_in *)a)->sin_port) == t->port;
+}
+
+struct wish {
+    const struct s3_exchange *x;
+    struct pace pace;
+};
+
+static bool given_up(void *arg)
+{
+    struct wish *w = arg;
+    return stopped(w->x) || too_slow(w->x->by, w->x, 0, &w->pace);
+}
+
+static curl_socket_t on_socket(void *arg, curlsocktype purpose, struct curl_sockaddr *a)
+{
+    struct s3_exchange *x = arg;
+    const struct s3_http *h = x->by;
+    struct wish wish = {.x = x};
+    unsigned i = 0;
+    while (i < h->n_targets && !target_has(&h->targets[i], i, &a->addr))
+        i++;
+    if (purpose != CURLSOCKTYPE_IPCXN || (a->family != AF_INET && a->family != AF_INET6) || i == h->n_targets) {
+        x->dialed = -EPERM;
+        snprintf(x->dial_why, sizeof x->dial_why, "it is not where this repository is");
+        return CURL_SOCKET_BAD;
+    }
+    x->dial_why[0] = '\0';
+    const int fd =
+        h->dial->dial(h->dial->arg, &h->targets[i], mono_ns() + h->connect_s * NS_PER_S, given_up, &wish, x->dial_why);
+    x->dialed = fd < 0 ? fd : 0;
+    return fd < 0 ? CURL_SOCKET_BAD : fd;
+}
+
+static int on_connect(void *arg, curl_socket_t fd, curlsocktype purpose)
+{
+    (void)arg;
+    (void)fd;
+    (void)purpose;
+    return CURL_SOCKOPT_ALREADY_CONNECTED;
+}
+
+static bool set_dial(const struct s3_http *h, CURL *c, struct s3_exchange *x)
+{
+    const struct curl_lib *lib = h->lib;
+    if (!h->dial)
+        return true;
+    return lib->easy_setopt(c, CURLOPT_RESOLVE, h->resolved) == CURLE_OK &&
+           lib->easy_setopt(c, CURLOPT_OPENSOCKETFUNCTION, on_socket) == CURLE_OK &&
+           lib->easy_setopt(c, CURLOPT_OPENSOCKETDATA, x) == CURLE_OK &&
+           lib->easy_setopt(c, CURLOPT_SOCKOPTFUNCTION, on_connect) == CURLE_OK &&
+           (!h->proxy[0] || lib->easy_setopt(c, CURLOPT_PROXY, h->proxy) == CURLE_OK);
+}
+
+/* Of an exchange that has got no connection. */
+static enum s3_result dial_result(struct s3_exchange *x)
+{
+    snprintf(x->why, sizeof x->why, "%s", x->dial_why);
+    switch (x->dialed) {
+    case -ENOENT:
+        return S3_NO_HOST;
+    case -ECANCELED: /* a hurry: a stop was seen before */
+    case -ETIMEDOUT:
+        return S3_STALLED;
+    case -ENOMEM:
+        return S3_NO_MEMORY;
+    default:
+        return S3_UNREACHABLE;
+    }
+}
+
 /* ---- a request ---- */
 
 static bool set_authorities(const struct s3_http *h, CURL *c)
@@ -271,7 +416,7 @@ static bool set_up(struct s3_http *h, CURL *c, struct s3_exchange *x, struct cur
     SET(BUFFERSIZE, x->reads && x->reads->rate ? THROTTLED : BUFFER);
     SET(UPLOAD_BUFFERSIZE, x->writes && x->writes->rate ? THROTTLED : BUFFER);
     SET(SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
-    if (!set_authorities(h, c))
+    if (!set_authorities(h, c) || !set_dial(h, c, x))
         return false;
     SET(HEADERFUNCTION, on_header);
     SET(HEADERDATA, x);
@@ -320,23 +465,12 @@ static enum s3_result result_of(CURLcode code)
     }
 }
 
-struct pace {
-    curl_off_t moved;
-    int64_t since_ns;
-};
-
-/* Whether nothing has moved for hurry_s since it was wanted that transfers end. */
-static bool too_slow(const struct s3_http *h, CURL *c, const struct s3_exchange *x, struct pace *p)
+static curl_off_t moved_bytes(const struct s3_http *h, CURL *c)
 {
-    if (!x->hurry || !atomic_load_explicit(x->hurry, memory_order_relaxed))
-        return false;
     curl_off_t up = 0, down = 0;
     h->lib->easy_getinfo(c, CURLINFO_SIZE_UPLOAD_T, &up);
     h->lib->easy_getinfo(c, CURLINFO_SIZE_DOWNLOAD_T, &down);
-    const int64_t now = mono_ns();
-    if (!p->since_ns || p->moved != up + down)
-        *p = (struct pace){up + down, now};
-    return now - p->since_ns > h->hurry_s * NS_PER_S;
+    return up + down;
 }
 
 static enum s3_result transfer(const struct s3_http *h, CURLM *m, CURL *c, struct s3_exchange *x)
@@ -350,7 +484,7 @@ static enum s3_result transfer(const struct s3_http *h, CURLM *m, CURL *c, struc
             return S3_STOPPED;
         if (!running)
             break;
-        if (too_slow(h, c, x, &pace))
+        if (too_slow(h, x, moved_bytes(h, c), &pace))
             return S3_STALLED;
         if (h->lib->multi_poll(m, NULL, 0, LOOK_MS, NULL) != CURLM_OK)
             return S3_NO_MEMORY;
@@ -359,6 +493,8 @@ static enum s3_result transfer(const struct s3_http *h, CURLM *m, CURL *c, struc
     const CURLMsg *msg = h->lib->multi_info_read(m, &left);
     if (!msg || msg->msg != CURLMSG_DONE)
         return S3_BROKEN;
+    if (msg->data.result != CURLE_OK && x->dialed < 0)
+        return dial_result(x);
     if (msg->data.result != CURLE_OK && !x->why[0])
         snprintf(x->why, sizeof x->why, "%s", h->lib->easy_strerror(msg->data.result));
     long tunnel = 0;
@@ -391,6 +527,7 @@ enum s3_result s3_http_do(struct s3_http *h, struct s3_exchange *x)
     x->by = h;
     x->sent = 0;
     x->why[0] = '\0';
+    x->dialed = 0;
     if (stopped(x))
         return S3_STOPPED;
     struct handle *n = handle_get(h);

@@ -17,6 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct s3_dial;
 struct s3_http;
 
 struct s3_http_opts {
@@ -24,6 +25,10 @@ struct s3_http_opts {
     const char *ca_text; /* the same as text, instead of a file; NULL: none */
     unsigned stall_s;    /* a transfer that moves less than 1 KiB/s for so long is given up */
     unsigned connect_s, hurry_s;
+    /* Who makes the connections: blob-s3.h; with it the scheme and the host, with its port, of all URLs. NULL: libcurl
+     * does. */
+    const struct s3_dial *dial;
+    const char *scheme, *host;
 };
 
 enum s3_result {
@@ -63,9 +68,12 @@ struct s3_exchange {
     char region[64];                 /* x-amz-bucket-region */
     char error[S3_ERROR_BODY + 1];   /* the body of other statuses, cut */
     size_t error_len;
-    char why[256];            /* of a failure, in words */
-    uint64_t sent;            /* private */
-    const struct s3_http *by; /* private */
+    char why[256]; /* of a failure, in words */
+    /* private */
+    uint64_t sent;
+    const struct s3_http *by;
+    int dialed;         /* negative: there was no connection */
+    char dial_why[256]; /* then */
 };
 
 /* Thread-safe. ERR_USAGE: libcurl is not installed. */

@@ -9,15 +9,15 @@
 #include <unistd.h>
 
 static const char usage[] = "usage: snapferry-mover --socket PATH --operation ID\n"
-                            "       snapferry-mover --self-test-sandbox [--network] [USER]\n"
+                            "       snapferry-mover --self-test-sandbox [--network | --dialer] [USER]\n"
                             "       snapferry-mover --version | --help\n"
                             "\n"
                             "Started by snapferryd, once for each operation. See snapferry-mover(8).\n";
 
-static int self_test(const char *user, bool network)
+static int self_test(const char *user, enum lockdown_of what)
 {
     struct err e = ERR_INIT;
-    int rc = lockdown_self_test(user, network, &e);
+    int rc = lockdown_self_test(user, what, &e);
     if (rc < 0)
         fprintf(stderr, "snapferry-mover: %s\n", e.msg);
     return rc != 0;
@@ -30,12 +30,13 @@ int main(int argc, char **argv)
         {"operation", required_argument, NULL, 'o'},
         {"self-test-sandbox", no_argument, NULL, 't'},
         {"network", no_argument, NULL, 'n'},
+        {"dialer", no_argument, NULL, 'd'},
         {"version", no_argument, NULL, 'V'},
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},
     };
     const char *socket = NULL, *operation = NULL;
-    bool test = false, network = false;
+    bool test = false, network = false, dialer = false;
     for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         switch (c) {
         case 's':
@@ -50,6 +51,9 @@ int main(int argc, char **argv)
         case 'n':
             network = true;
             break;
+        case 'd':
+            dialer = true;
+            break;
         case 'V':
             printf("snapferry-mover %s\n", SNAPFERRY_VERSION);
             return 0;
@@ -61,9 +65,9 @@ int main(int argc, char **argv)
             return ERR_USAGE;
         }
     }
-    if (test && argc - optind <= 1)
-        return self_test(argv[optind], network);
-    if (network || !socket || !operation || !*operation || optind != argc) {
+    if (test && !(network && dialer) && argc - optind <= 1)
+        return self_test(argv[optind], network ? LOCKDOWN_NETWORK : dialer ? LOCKDOWN_DIALER : LOCKDOWN_LOCAL);
+    if (network || dialer || !socket || !operation || !*operation || optind != argc) {
         fputs(usage, stderr);
         return ERR_USAGE;
     }

@@ -33,7 +33,8 @@ static void put_filters(struct unit_properties *p, const struct mover_launch *l)
 {
     static const char *const native[] = {"native", NULL}, *const unix_only[] = {"AF_UNIX", NULL};
     static const char *const internet[] = {"AF_UNIX", "AF_INET", "AF_INET6", NULL};
-    static const char *const calls[] = {"@system-service", "seccomp", NULL};
+    static const char *const calls[] = {
+        "@system-service", "seccomp", "landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self", NULL};
     static const char *const not_calls[] = {"@privileged", "@resources", NULL};
     unit_put_strings(p, "SystemCallArchitectures", native);
     unit_put_set(p, "SystemCallFilter", true, calls);

@@ -53,8 +53,9 @@ static void take_signals(void)
 }
 
 struct agent {
-    const char *operation;
+    const char *operation, *socket;
     struct link *link;
+    struct dialer *dialer; /* NULL: nothing is reached over the network */
     struct job job;
     struct lockdown locks;
     struct mover_progress progress;
@@ -123,6 +124,19 @@ static int take_password(struct agent *a, struct err *e)
     return 0;
 }
 
+/* Before the mover has any key: the dialer is a copy of it. */
+static int dialer_begin(struct agent *a, struct err *e)
+{
+    struct s3_target targets[2 * S3_TARGETS_MAX];
+    if (!a->job.remote)
+        return 0;
+    const unsigned n = place_targets(&a->job, targets);
+    const int rc = dialer_start(&a->dialer, targets, n, a->socket, e);
+    if (rc == 0)
+        link_connect_by(a->link, dialer_connect_daemon, a->dialer);
+    return rc;
+}
+
 static int wait_for(struct agent *a, const char *type, unsigned seconds, json_t **msg, int fds[WIRE_FDS_MAX],
                     struct err *e)
 {
@@ -168,7 +182,8 @@ static int take_job(struct agent *a, struct err *e)
     agent_log_start(a->job.debug);
     for (size_t i = 0; i < json_array_size(a->job.ignored); i++)
         log_warning("unknown member \"%s\" of the job ignored", json_string_value(json_array_get(a->job.ignored, i)));
-    return take_password(a, e);
+    rc = dialer_begin(a, e);
+    return rc < 0 ? rc : take_password(a, e);
 }
 
 static int wait_for_go(struct agent *a, struct err *e)
@@ -235,7 +250,7 @@ static int blobs_of(struct agent *a, struct blobs **ret, struct err *e)
 {
     if (!a->password)
         return err_set(e, ERR_USAGE, EINVAL, "no password received with the job");
-    int rc = is_away(a, place_open(ret, &a->job, a->credentials_fd, a->link, e), e);
+    int rc = is_away(a, place_open(ret, &a->job, a->credentials_fd, a->link, a->dialer, e), e);
     closep(&a->credentials_fd);
     a->credentials_fd = -1;
     if (rc < 0)
@@ -314,6 +329,7 @@ static int job_run(struct agent *a, struct err *e)
                             .cancel = &cancel,
                             .copy_credentials = a->copy_credentials_fd,
                             .link = a->link,
+                            .dialer = a->dialer,
                             .result = a->result};
     if (a->job.kind == JOB_RESTORE)
         json_object_set_new(a->result, "targetUntouched", json_true()); /* until it begins */
@@ -407,14 +423,16 @@ static int mover_run(struct agent *a, struct err *e)
 /* Nothing is done before GO: after a closed connection or a timeout a retry is possible. */
 static enum result_code early_code(const struct err *e)
 {
-    return atomic_load(&cancel.requested)                                                         ? RESULT_CANCELED
-           : e->sys == EPIPE || e->sys == ETIMEDOUT || e->sys == ENOENT || e->sys == ECONNREFUSED ? RESULT_TRANSIENT
-                                                                                                  : RESULT_FAILED;
+    return atomic_load(&cancel.requested) ? RESULT_CANCELED
+           : e->sys == EPIPE || e->sys == ETIMEDOUT || e->sys == ENOENT || e->sys == ECONNREFUSED || e->sys == EAGAIN
+               ? RESULT_TRANSIENT
+               : RESULT_FAILED;
 }
 
 int agent_main(const char *socket, const char *operation)
 {
     struct agent a = {.operation = operation,
+                      .socket = socket,
                       .job_fd = -1,
                       .result_fd = -1,
                       .device_fd = -1,
@@ -452,6 +470,7 @@ int agent_main(const char *socket, const char *operation)
     if (a.password)
         password_free(a.password);
     link_free(a.link);
+    dialer_end(a.dialer);
     job_clear(&a.job);
     json_decref(a.result);
     return (int)code;

@@ -5,6 +5,7 @@
 #ifndef SNAPFERRY_DAEMON_MOVER_AGENT_AGENT_H
 #define SNAPFERRY_DAEMON_MOVER_AGENT_AGENT_H
 
+#include "daemon/mover/agent/dialer.h"
 #include "daemon/mover/agent/job.h"
 #include "daemon/mover/agent/link.h"
 #include "daemon/mover/agent/lockdown.h"
@@ -21,9 +22,10 @@ struct run_context {
     struct mover_cancel *cancel;
     int copy_credentials; /* likewise */
     struct link *link;
-    json_t *result;       /* members are added to it */
-    size_t listed;        /* bytes of the lists in it, see list_add() */
-    size_t listed_values; /* likewise */
+    struct dialer *dialer; /* NULL: no store is reached over the network */
+    json_t *result;        /* members are added to it */
+    size_t listed;         /* bytes of the lists in it, see list_add() */
+    size_t listed_values;  /* likewise */
 };
 
 /* Adds `item` (taken over, NULL: no memory) to a list of the result if there is room for it; false: it was dropped. */

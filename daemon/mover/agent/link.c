@@ -27,6 +27,8 @@
 struct link {
     char socket[108], operation[OPERATION_MAX + 1];
     int fd, wake;
+    int (*connect)(void *); /* NULL: by itself */
+    void *connect_arg;
     bool started; /* the thread runs */
     pthread_t thread;
     struct mover_cancel *cancel;
@@ -236,6 +238,12 @@ int link_receive(struct link *l, unsigned seconds, json_t **msg, int fds[WIRE_FD
     }
 }
 
+void link_connect_by(struct link *l, int (*make)(void *), void *arg)
+{
+    l->connect = make;
+    l->connect_arg = arg;
+}
+
 /* ---- the thread ---- */
 
 void link_post(struct link *l, const char *type, json_t *members)
@@ -410,7 +418,7 @@ static bool message_handle(struct link *l)
 
 static bool link_reconnect(struct link *l)
 {
-    int fd = socket_connect(l);
+    int fd = l->connect ? l->connect(l->connect_arg) : socket_connect(l);
     if (fd < 0)
         return false;
     char *text CLEANUP_FREE = hello_send(l, true);

@@ -30,6 +30,9 @@ int link_receive(struct link *l, unsigned seconds, json_t **msg, int fds[WIRE_FD
 /* {"type": type, "operation":, "seq":} + members (stolen, may be NULL), within a second. */
 int link_send(struct link *l, const char *type, json_t *members, struct err *e);
 
+/* Before link_detach(): it connects again by this, which returns a connected socket (close-on-exec, non-blocking, taken
+ * over) or -errno, in a process that may not connect. `arg` must outlive the link. */
+void link_connect_by(struct link *l, int (*make)(void *), void *arg);
 /* From here on the connection belongs to the thread. `progress` is sampled, `cancel` set. */
 int link_detach(struct link *l, struct mover_progress *progress, struct err *e);
 /* Queues a message; the oldest LOG is dropped when the queue is full. Any thread, also before link_detach(). Takes

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "daemon/mover/agent/lockdown.h"
 
+#include "daemon/mover/agent/lockdown-parts.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
@@ -9,6 +11,7 @@
 #include <sched.h>
 #include <seccomp.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <signal.h>
 #include <stddef.h>
 #include <string.h>
@@ -18,14 +21,6 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#ifdef __SANITIZE_ADDRESS__
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
 
 /* ---- capabilities ---- */
 
@@ -186,11 +181,8 @@ static const int allowed[] = {
     SCMP_SYS(getrusage),
     SCMP_SYS(times),
     SCMP_SYS(getrlimit),
-    /* a connected Unix socket; socket() itself only for that family */
-    SCMP_SYS(connect),
-    SCMP_SYS(sendmsg),
+    /* sockets that are connected; what makes and connects them, and what may send with an address, below */
     SCMP_SYS(recvmsg),
-    SCMP_SYS(sendto),
     SCMP_SYS(recvfrom),
     SCMP_SYS(shutdown),
     SCMP_SYS(getsockopt),
@@ -204,53 +196,64 @@ static const unsigned long requests[] = {
     BLKDISCARDZEROES, BLKIOMIN,  BLKIOOPT,   FIONREAD, FIONBIO,
 };
 
-static struct scmp_arg_cmp equals(unsigned arg, scmp_datum_t value)
+/* A mover of a directory connects to the daemon again by itself; it has no network (PrivateNetwork). */
+static int allow_daemon(scmp_filter_ctx f)
 {
-    return (struct scmp_arg_cmp){.arg = arg, .op = SCMP_CMP_EQ, .datum_a = value};
-}
-
-static struct scmp_arg_cmp masked(unsigned arg, scmp_datum_t mask, scmp_datum_t value)
-{
-    return (struct scmp_arg_cmp){.arg = arg, .op = SCMP_CMP_MASKED_EQ, .datum_a = mask, .datum_b = value};
-}
-
-/* What libcurl and the name service need: connections to hosts over TCP and UDP, never one from them. */
-static int allow_network(scmp_filter_ctx f)
-{
-    static const int families[] = {AF_INET, AF_INET6}, types[] = {SOCK_STREAM, SOCK_DGRAM};
-    static const int levels[] = {SOL_SOCKET, IPPROTO_TCP, IPPROTO_IP, IPPROTO_IPV6};
-    int rc = 0;
-    for (size_t i = 0; i < 2; i++)
-        for (size_t k = 0; k < 2; k++)
-            rc |= seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socket), 2, equals(0, (scmp_datum_t)families[i]),
-                                   masked(1, 0xf, (scmp_datum_t)types[k]));
-    for (size_t i = 0; i < sizeof levels / sizeof *levels; i++)
-        rc |= seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(setsockopt), 1, equals(1, (scmp_datum_t)levels[i]));
-    rc |= seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socketpair), 1, equals(0, AF_UNIX));
-    rc |= seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(sendmmsg), 0);
+    int rc = seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socket), 1, arg_equals(0, AF_UNIX));
+    rc |= seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(connect), 0);
     return rc;
 }
 
-static int allow_guarded(scmp_filter_ctx f, pid_t self)
+/*
+ * The sockets of the network are those that the dialer hands over: none can be made, and none can be connected to
+ * another place. Pairs of Unix sockets are for answers of the dialer and for threads of libcurl.
+ */
+static int allow_network(scmp_filter_ctx f)
+{
+    static const struct {
+        int level, name;
+    } options[] = {{SOL_SOCKET, SO_KEEPALIVE},
+                   {IPPROTO_TCP, TCP_NODELAY},
+                   {IPPROTO_TCP, TCP_KEEPIDLE},
+                   {IPPROTO_TCP, TCP_KEEPINTVL},
+                   {IPPROTO_TCP, TCP_KEEPCNT}};
+    int rc = seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socketpair), 1, arg_equals(0, AF_UNIX));
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        rc |=
+            seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(setsockopt), 2, arg_equals(1, (scmp_datum_t)options[i].level),
+                             arg_equals(2, (scmp_datum_t)options[i].name));
+    rc |= seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(wait4), 0); /* for the dialer */
+    return rc;
+}
+
+static int allow_guarded(scmp_filter_ctx f)
 {
     int rc = 0;
-    const unsigned thread = CLONE_VM | CLONE_THREAD | CLONE_SIGHAND;
-    /* Only threads. clone3 has its flags in memory, where a filter cannot read them: libraries then fall back to
-     * clone. */
-    rc |= seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(clone), 1, masked(0, thread, thread));
-    rc |= seccomp_rule_add(f, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
-    rc |= seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socket), 1, equals(0, AF_UNIX));
     for (size_t i = 0; i < sizeof requests / sizeof *requests; i++)
-        rc |= seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(ioctl), 1, masked(1, 0xffffffffu, requests[i]));
-    /* Limits may be read, of this process only. */
-    rc |= seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(prlimit64), 2, equals(0, 0), equals(2, 0));
+        rc |= seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(ioctl), 1, arg_masked(1, 0xffffffffu, requests[i]));
+    /* With an address, or with MSG_FASTOPEN, sending connects. */
+    rc |= seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(sendto), 2, arg_equals(4, 0), arg_masked(3, MSG_FASTOPEN, 0));
+    rc |= seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(sendmsg), 1, arg_masked(2, MSG_FASTOPEN, 0));
+    return rc;
+}
+
+int filter_allow_self(scmp_filter_ctx f)
+{
     static const int prctls[] = {PR_SET_NAME,     PR_GET_NAME,         PR_SET_VMA,
                                  PR_GET_DUMPABLE, PR_GET_NO_NEW_PRIVS, PR_CAPBSET_READ};
+    const unsigned thread = CLONE_VM | CLONE_THREAD | CLONE_SIGHAND;
+    const scmp_datum_t self = (scmp_datum_t)getpid();
+    /* Only threads. clone3 has its flags in memory, where a filter cannot read them: libraries then fall back to
+     * clone. */
+    int rc = seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(clone), 1, arg_masked(0, thread, thread));
+    rc |= seccomp_rule_add(f, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
+    /* Limits may be read, of this process only. */
+    rc |= seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(prlimit64), 2, arg_equals(0, 0), arg_equals(2, 0));
     for (size_t i = 0; i < sizeof prctls / sizeof *prctls; i++)
-        rc |= seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(prctl), 1, equals(0, (scmp_datum_t)prctls[i]));
+        rc |= seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(prctl), 1, arg_equals(0, (scmp_datum_t)prctls[i]));
     /* Signals to this process: abort(), crash points. */
-    rc |= seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(kill), 1, equals(0, (scmp_datum_t)self));
-    rc |= seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(tgkill), 1, equals(0, (scmp_datum_t)self));
+    rc |= seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(kill), 1, arg_equals(0, self));
+    rc |= seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(tgkill), 1, arg_equals(0, self));
 #ifdef SANITIZED
     rc |= seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(personality), 0);
     rc |= seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(sched_setaffinity), 0);
@@ -258,32 +261,54 @@ static int allow_guarded(scmp_filter_ctx f, pid_t self)
     return rc;
 }
 
-static int load_filter(bool network, struct err *e)
+scmp_filter_ctx filter_new(const int *calls, size_t n)
 {
     scmp_filter_ctx f = seccomp_init(SCMP_ACT_ERRNO(EPERM));
     if (!f)
-        return err_nomem(e);
+        return NULL;
     int rc = seccomp_attr_set(f, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
     rc |= seccomp_attr_set(f, SCMP_FLTATR_CTL_OPTIMIZE, 2); /* a tree: few steps a call */
-    for (size_t i = 0; i < sizeof allowed / sizeof *allowed && rc == 0; i++)
-        rc = seccomp_rule_add(f, SCMP_ACT_ALLOW, allowed[i], 0);
+    for (size_t i = 0; i < n && rc == 0; i++)
+        rc = seccomp_rule_add(f, SCMP_ACT_ALLOW, calls[i], 0);
     if (rc == 0)
-        rc = allow_guarded(f, getpid());
-    if (rc == 0 && network)
-        rc = allow_network(f);
+        return f;
+    seccomp_release(f);
+    return NULL;
+}
+
+int filter_load(scmp_filter_ctx f, int rc, struct err *e)
+{
     if (rc == 0)
         rc = seccomp_load(f);
     seccomp_release(f);
     return rc == 0 ? 0 : err_set(e, ERR_PERMISSION, rc < 0 ? -rc : EINVAL, "cannot set the system call filter");
 }
 
+static int load_filter(bool network, struct err *e)
+{
+    scmp_filter_ctx f = filter_new(allowed, sizeof allowed / sizeof *allowed);
+    if (!f)
+        return err_nomem(e);
+    int rc = filter_allow_self(f);
+    rc |= allow_guarded(f);
+    rc |= network ? allow_network(f) : allow_daemon(f);
+    return filter_load(f, rc, e);
+}
+
+int lockdown_privileges(bool *bounding, struct err *e)
+{
+    const struct rlimit none = {0, 0};
+    setrlimit(RLIMIT_CORE, &none);
+    if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+        return err_set(e, ERR_PERMISSION, errno, "cannot set no_new_privs");
+    return drop_capabilities(bounding, e);
+}
+
 int lockdown(struct lockdown *ret, uint64_t memlock_wanted, unsigned rings, enum ring_use use, bool network,
              struct err *e)
 {
     *ret = (struct lockdown){0};
-    const struct rlimit none = {0, 0};
     struct rlimit lock;
-    setrlimit(RLIMIT_CORE, &none);
     /* Raised as far as permitted. */
     if (getrlimit(RLIMIT_MEMLOCK, &lock) == 0) {
         if (lock.rlim_cur < memlock_wanted && lock.rlim_max > lock.rlim_cur) {
@@ -292,11 +317,9 @@ int lockdown(struct lockdown *ret, uint64_t memlock_wanted, unsigned rings, enum
         }
         ret->memlock = lock.rlim_cur == RLIM_INFINITY ? UINT64_MAX : lock.rlim_cur;
     }
-    if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
-        return err_set(e, ERR_PERMISSION, errno, "cannot set no_new_privs");
     const int made = rings_prepare(rings, use);
     if (made < 0)
         log_debug("no io_uring: %s", strerror(-made));
-    int rc = drop_capabilities(&ret->bounding, e);
+    int rc = lockdown_privileges(&ret->bounding, e);
     return rc < 0 ? rc : load_filter(network, e);
 }

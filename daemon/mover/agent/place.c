@@ -24,6 +24,7 @@ struct renewal {
     bool copy;
 };
 static struct renewal renewals[2]; /* of the repository, of the copy */
+static struct s3_dial dials[2];    /* likewise */
 
 static int keys_take(struct s3_keys *ret, int fd, struct err *e)
 {
@@ -54,8 +55,25 @@ static int keys_renew(struct s3_keys *ret, void *arg)
     return rc;
 }
 
+static unsigned bucket_targets(const struct job_s3 *s, struct s3_target *ret)
+{
+    const struct s3_place at = {.endpoint = s->endpoint,
+                                .bucket = s->bucket,
+                                .prefix = s->prefix,
+                                .region = s->region,
+                                .virtual_host = s->virtual_host};
+    /* One that cannot be parsed is refused when it is opened. */
+    return s3_place_check(&at, NULL) < 0 ? 0 : s3_place_targets(&at, ret);
+}
+
+unsigned place_targets(const struct job *j, struct s3_target *ret)
+{
+    unsigned n = j->repository.remote ? bucket_targets(&j->repository.s3, ret) : 0;
+    return n + (j->copy.remote ? bucket_targets(&j->copy.s3, ret + n) : 0);
+}
+
 static int bucket_open(struct blobs **ret, const struct job *j, bool copy, int credentials, struct link *link,
-                       struct err *e)
+                       struct dialer *dialer, struct err *e)
 {
     const struct job_s3 *s = copy ? &j->copy.s3 : &j->repository.s3;
     struct s3_keys keys;
@@ -68,6 +86,7 @@ static int bucket_open(struct blobs **ret, const struct job *j, bool copy, int c
         return rc;
     const bool look = j->kind == JOB_LOOK;
     renewals[copy] = (struct renewal){link, copy};
+    dials[copy] = (struct s3_dial){dialer_connect, dialer};
     const struct store_place at = {.type = STORE_S3,
                                    .s3 = {.endpoint = s->endpoint,
                                           .bucket = s->bucket,
@@ -84,26 +103,29 @@ static int bucket_open(struct blobs **ret, const struct job *j, bool copy, int c
                                           .renew_s = look ? 0 : RENEW_S,
                                           .tries = look ? LOOK_TRIES : 0,
                                           .stall_s = look ? LOOK_STALL_S : 0,
+                                          .dial = &dials[copy],
                                           .spool = j->cache_dir}};
     rc = store_open(ret, &at, BLOBS_OPEN, NULL, 0, e);
     s3_keys_wipe(&keys);
     return rc;
 }
 
-int place_open(struct blobs **ret, const struct job *j, int credentials, struct link *link, struct err *e)
+int place_open(struct blobs **ret, const struct job *j, int credentials, struct link *link, struct dialer *dialer,
+               struct err *e)
 {
     const struct store_place at = {.type = STORE_DIR, .dir = j->repository.path};
-    return j->repository.remote ? bucket_open(ret, j, false, credentials, link, e)
+    return j->repository.remote ? bucket_open(ret, j, false, credentials, link, dialer, e)
                                 : store_open(ret, &at, BLOBS_OPEN, NULL, 0, e);
 }
 
-int place_open_copy(struct blobs **ret, const struct job *j, int credentials, struct link *link, struct err *e)
+int place_open_copy(struct blobs **ret, const struct job *j, int credentials, struct link *link, struct dialer *dialer,
+                    struct err *e)
 {
     const struct store_place at = {.type = STORE_DIR, .dir = j->copy.path};
     struct err not_new = ERR_INIT;
     struct stat st;
     if (j->copy.remote)
-        return bucket_open(ret, j, true, credentials, link, e);
+        return bucket_open(ret, j, true, credentials, link, dialer, e);
     if (stat(j->copy.path, &st) < 0) {
         err_set(e, ERR_GENERIC, errno, "the directory %s of the copy cannot be reached", j->copy.path);
         e->sys = errno == ENOENT ? ENODEV : e->sys; /* it may be mounted soon */

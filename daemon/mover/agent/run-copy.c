@@ -49,7 +49,7 @@ int run_copy(struct run_context *x, struct repo *r, struct err *e)
     struct copy_result c = {.rounds = 0};
     char owner[512];
     const double since = mono_s();
-    int rc = place_open_copy(&to, j, x->copy_credentials, x->link, e);
+    int rc = place_open_copy(&to, j, x->copy_credentials, x->link, x->dialer, e);
     if (rc < 0)
         return rc;
     /* The daemon runs one of each copy at a time: what a killed one has left is its own. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* self-test.c - tries what a locked-down mover must not be able to do, from inside */
+/* self-test.c - tries what a locked-down mover, or its dialer, must not be able to do, from inside */
+#include "daemon/mover/agent/lockdown-dialer.h"
 #include "daemon/mover/agent/lockdown.h"
 
 #include "base/cleanup.h"
@@ -10,6 +11,7 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <linux/bpf.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <pwd.h>
@@ -56,6 +58,62 @@ static long try_listen(void)
     const struct sockaddr_in any = {.sin_family = AF_INET};
     CLEANUP_CLOSE int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     return fd < 0 || bind(fd, (const struct sockaddr *)&any, sizeof any) < 0 ? -1 : listen(fd, 1);
+}
+/* These have no descriptor: what is not refused is an error of another kind. */
+static long try_bind(void)
+{
+    const struct sockaddr_in any = {.sin_family = AF_INET};
+    return bind(-1, (const struct sockaddr *)&any, sizeof any);
+}
+static long try_connect(void)
+{
+    const struct sockaddr_in any = {.sin_family = AF_INET};
+    return connect(-1, (const struct sockaddr *)&any, sizeof any);
+}
+static long try_send_to(void)
+{
+    const struct sockaddr_in any = {.sin_family = AF_INET};
+    return sendto(-1, "", 1, 0, (const struct sockaddr *)&any, sizeof any);
+}
+static long try_fast_open(void)
+{
+    const struct sockaddr_in any = {.sin_family = AF_INET};
+    const struct msghdr m = {.msg_name = (void *)(uintptr_t)&any, .msg_namelen = sizeof any};
+    return sendmsg(-1, &m, MSG_FASTOPEN);
+}
+static long try_socket_filter(void)
+{
+    return setsockopt(-1, SOL_SOCKET, SO_ATTACH_FILTER, NULL, 0);
+}
+static long try_unix(void)
+{
+    return close_made(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+}
+static long try_write_file(void)
+{
+    return close_made(open("/dev/null", O_WRONLY | O_CLOEXEC));
+}
+static long try_unlink(void)
+{
+    return unlink("/nonexistent/file");
+}
+static long try_rename(void)
+{
+    return rename("/nonexistent/a", "/nonexistent/b");
+}
+static long try_list(void)
+{
+    return syscall(SYS_getdents64, -1, NULL, 0);
+}
+static bool files_limited; /* by the kernel, for the dialer */
+static bool is_dialer;
+static long try_other_file(void)
+{
+    return is_dialer && !files_limited ? NOTHING : close_made(open("/proc/self/status", O_RDONLY | O_CLOEXEC));
+}
+static long try_ring_enter(void)
+{
+    return syscall(SYS_io_uring_enter, -1, 0, 0, 0, NULL, 0);
 }
 static long try_netlink(void)
 {
@@ -310,55 +368,73 @@ static long try_ring_enable(void)
     return ring_register(IORING_REGISTER_ENABLE_RINGS, NULL, 0);
 }
 
+#define LOCAL (1u << LOCKDOWN_LOCAL)
+#define NETWORK (1u << LOCKDOWN_NETWORK)
+#define DIALER (1u << LOCKDOWN_DIALER)
+
 static const struct attempt {
     const char *name;
     long (*go)(void);
+    unsigned allowed; /* to whom it must be possible: LOCAL, NETWORK, DIALER */
+    unsigned without; /* by whom it is not tried */
 } attempts[] = {
-    {"open a block device", try_device},
-    {"open /dev/mem", try_memory},
-    {"socket(AF_INET)", try_inet},
-    {"socket(AF_INET6)", try_inet6},
-    {"socket(AF_INET, SOCK_RAW)", try_raw},
-    {"listening on a port", try_listen},
-    {"socket(AF_NETLINK)", try_netlink},
-    {"socket(AF_PACKET)", try_packet},
-    {"execve", try_exec},
-    {"execveat", try_exec_fd},
-    {"clone without CLONE_THREAD", try_fork},
-    {"fork", try_vfork},
-    {"ptrace", try_ptrace},
-    {"process_vm_readv", try_peek},
-    {"mount", try_mount},
-    {"umount2", try_umount},
-    {"unshare(CLONE_NEWUSER)", try_unshare},
-    {"setns", try_setns},
-    {"chroot", try_chroot},
-    {"bpf", try_bpf},
-    {"perf_event_open", try_perf},
-    {"setresuid(0)", try_setuid},
-    {"setresgid(0)", try_setgid},
-    {"setgroups", try_setgroups},
-    {"capset", try_capset},
-    {"init_module", try_module},
-    {"kexec_load", try_kexec},
-    {"reboot", try_reboot},
-    {"keyctl", try_keyctl},
-    {"clock_settime", try_settime},
-    {"mknod of a block device", try_mknod},
-    {"kill of the parent", try_kill},
-    {"userfaultfd", try_userfault},
-    {"setrlimit", try_raise_limit},
-    {"prctl(PR_SET_DUMPABLE)", try_dumpable},
-    {"sethostname", try_sethostname},
-    {"ioctl(TIOCSTI)", try_terminal},
-    {"io_uring_setup", try_ring},
-    {"open by io_uring", try_ring_open},
-    {"socket by io_uring", try_ring_socket},
-    {"write by a ring for reads", try_ring_write},
-    {"other restrictions of a ring", try_ring_restrictions},
-    {"files registered with a ring", try_ring_files},
-    {"buffers registered with a ring", try_ring_buffers},
-    {"enabling a ring", try_ring_enable},
+    {"open a block device", try_device, 0, 0},
+    {"open /dev/mem", try_memory, 0, 0},
+    {"socket(AF_INET)", try_inet, DIALER, 0},
+    {"socket(AF_INET6)", try_inet6, DIALER, 0},
+    {"socket(AF_INET, SOCK_RAW)", try_raw, 0, 0},
+    {"listening on a port", try_listen, 0, 0},
+    {"bind", try_bind, 0, 0},
+    {"connect", try_connect, LOCAL | DIALER, 0},
+    {"sending to an address", try_send_to, DIALER, 0},
+    {"connecting by MSG_FASTOPEN", try_fast_open, DIALER, 0},
+    {"a filter for a socket", try_socket_filter, 0, 0},
+    {"socket(AF_UNIX)", try_unix, LOCAL | DIALER, 0},
+    {"socket(AF_NETLINK)", try_netlink, 0, 0},
+    {"socket(AF_PACKET)", try_packet, 0, 0},
+    {"execve", try_exec, 0, 0},
+    {"execveat", try_exec_fd, 0, 0},
+    {"clone without CLONE_THREAD", try_fork, 0, 0},
+    {"fork", try_vfork, 0, 0},
+    {"ptrace", try_ptrace, 0, 0},
+    {"process_vm_readv", try_peek, 0, 0},
+    {"mount", try_mount, 0, 0},
+    {"umount2", try_umount, 0, 0},
+    {"unshare(CLONE_NEWUSER)", try_unshare, 0, 0},
+    {"setns", try_setns, 0, 0},
+    {"chroot", try_chroot, 0, 0},
+    {"bpf", try_bpf, 0, 0},
+    {"perf_event_open", try_perf, 0, 0},
+    {"setresuid(0)", try_setuid, 0, 0},
+    {"setresgid(0)", try_setgid, 0, 0},
+    {"setgroups", try_setgroups, 0, 0},
+    {"capset", try_capset, 0, 0},
+    {"init_module", try_module, 0, 0},
+    {"kexec_load", try_kexec, 0, 0},
+    {"reboot", try_reboot, 0, 0},
+    {"keyctl", try_keyctl, 0, 0},
+    {"clock_settime", try_settime, 0, 0},
+    {"mknod of a block device", try_mknod, 0, 0},
+    {"kill of the parent", try_kill, 0, 0},
+    {"userfaultfd", try_userfault, 0, 0},
+    {"setrlimit", try_raise_limit, 0, 0},
+    {"prctl(PR_SET_DUMPABLE)", try_dumpable, 0, 0},
+    {"sethostname", try_sethostname, 0, 0},
+    {"ioctl(TIOCSTI)", try_terminal, 0, 0},
+    {"io_uring_setup", try_ring, 0, 0},
+    {"open by io_uring", try_ring_open, 0, DIALER},
+    {"socket by io_uring", try_ring_socket, 0, DIALER},
+    {"write by a ring for reads", try_ring_write, 0, DIALER},
+    {"other restrictions of a ring", try_ring_restrictions, 0, DIALER},
+    {"files registered with a ring", try_ring_files, 0, DIALER},
+    {"buffers registered with a ring", try_ring_buffers, 0, DIALER},
+    {"enabling a ring", try_ring_enable, 0, DIALER},
+    {"opening a file for writing", try_write_file, LOCAL | NETWORK, 0},
+    {"unlink", try_unlink, LOCAL | NETWORK, 0},
+    {"rename", try_rename, LOCAL | NETWORK, 0},
+    {"listing a directory", try_list, LOCAL | NETWORK, 0},
+    {"reading a file that is not of the name service", try_other_file, LOCAL | NETWORK, 0},
+    {"io_uring_enter", try_ring_enter, LOCAL | NETWORK, 0},
 };
 
 static int become(const char *user, struct err *e)
@@ -378,13 +454,22 @@ static void *nothing(void *arg)
 }
 
 /* What the work needs must still be possible. */
-static int still_works(unsigned *n)
+static int still_works(unsigned *n, enum lockdown_of what)
 {
     pthread_t t;
     int bad = 0;
     bool ok = pthread_create(&t, NULL, nothing, NULL) == 0 && pthread_join(t, NULL) == 0;
     bad += !ok;
     printf("%s %u - allowed: a thread\n", ok ? "ok" : "not ok", ++*n);
+    if (what == LOCKDOWN_DIALER) {
+        struct addrinfo *found = NULL;
+        ok = getaddrinfo("localhost", NULL, NULL, &found) == 0;
+        if (ok)
+            freeaddrinfo(found);
+        bad += !ok;
+        printf("%s %u - allowed: a name of /etc/hosts\n", ok ? "ok" : "not ok", ++*n);
+        return bad;
+    }
     struct io_uring *ring = prepared();
     struct io_uring_sqe *q = ring ? io_uring_get_sqe(ring) : NULL;
     if (q) {
@@ -395,15 +480,17 @@ static int still_works(unsigned *n)
         bad += !ok;
         printf("%s %u - allowed: read by io_uring\n", ok ? "ok" : "not ok", ++*n);
     }
-    long fd = close_made(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-    bad += fd < 0;
-    printf("%s %u - allowed: socket(AF_UNIX)\n", fd >= 0 ? "ok" : "not ok", ++*n);
+    if (what == LOCKDOWN_NETWORK) {
+        int pair[2];
+        ok = socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) == 0;
+        bad += !ok;
+        printf("%s %u - allowed: a pair of sockets\n", ok ? "ok" : "not ok", ++*n);
+    }
     return bad;
 }
 
-static bool no_capabilities(void)
+static bool no_capabilities(FILE *f)
 {
-    CLEANUP_FCLOSE FILE *f = fopen("/proc/self/status", "re");
     char line[256];
     unsigned seen = 0;
     bool clear = f != NULL;
@@ -418,39 +505,47 @@ static bool no_capabilities(void)
     return clear && seen == 4;
 }
 
-int lockdown_self_test(const char *user, bool network, struct err *e)
+/* One line; 1: it is not as it must be. */
+static int attempt_try(const struct attempt *a, enum lockdown_of what, unsigned n)
+{
+    errno = 0;
+    const long got = a->go();
+    const int sys = errno;
+    const bool refused = got < 0 && (sys == EPERM || sys == EACCES), allowed = a->allowed & 1u << what;
+    if (got == NOTHING) {
+        printf("ok %u - refused: %s # SKIP there is none here\n", n, a->name);
+        return 0;
+    }
+    if (allowed)
+        printf("%s %u - allowed: %s\n", refused ? "not ok" : "ok", n, a->name);
+    else
+        printf("%s %u - refused: %s (%s)\n", refused ? "ok" : "not ok", n, a->name,
+               got < 0 ? strerrorname_np(sys) : "done");
+    return refused == allowed;
+}
+
+int lockdown_self_test(const char *user, enum lockdown_of what, struct err *e)
 {
     struct lockdown l;
+    CLEANUP_FCLOSE FILE *status = NULL;
     int rc = user ? become(user, e) : 0;
-    if (rc == 0)
-        rc = lockdown(&l, 0, 1, RING_READ, network, e);
+    if (rc < 0)
+        return rc;
+    status = fopen("/proc/self/status", "re");
+    files_limited = lockdown_files_limited();
+    is_dialer = what == LOCKDOWN_DIALER;
+    rc = is_dialer ? lockdown_dialer(e) : lockdown(&l, 0, 1, RING_READ, what == LOCKDOWN_NETWORK, e);
     if (rc < 0)
         return rc;
     unsigned n = 0;
     int bad = 0;
-    for (size_t i = 0; i < sizeof attempts / sizeof *attempts; i++) {
-        errno = 0;
-        long got = attempts[i].go();
-        int sys = errno;
-        bool refused = got < 0 && (sys == EPERM || sys == EACCES);
-        /* A mover of a remote repository needs them. */
-        if (network && (attempts[i].go == try_inet || attempts[i].go == try_inet6)) {
-            bad += got < 0;
-            printf("%s %u - allowed: %s\n", got < 0 ? "not ok" : "ok", ++n, attempts[i].name);
-            continue;
-        }
-        if (got == NOTHING) {
-            printf("ok %u - refused: %s # SKIP there is none here\n", ++n, attempts[i].name);
-            continue;
-        }
-        bad += !refused;
-        printf("%s %u - refused: %s (%s)\n", refused ? "ok" : "not ok", ++n, attempts[i].name,
-               got < 0 ? strerrorname_np(sys) : "done");
-    }
-    bool clear = no_capabilities();
+    for (size_t i = 0; i < sizeof attempts / sizeof *attempts; i++)
+        if (!(attempts[i].without & 1u << what))
+            bad += attempt_try(&attempts[i], what, ++n);
+    bool clear = no_capabilities(status);
     bad += !clear;
     printf("%s %u - no capability in any set of the process\n", clear ? "ok" : "not ok", ++n);
-    bad += still_works(&n);
+    bad += still_works(&n, what);
     printf("1..%u\n", n);
     fflush(stdout);
     return bad;
