@@ -30,7 +30,8 @@ struct s3_target {
  * the monotonic time `until_ns`, and asks `given_up` ten times a second whether the connection is still wanted. It
  * returns a connected, non-blocking socket (the caller's), or a negative errno and, in `why`, what happened: -ENOENT
  * the name has no address, -ETIMEDOUT, -ECANCELED given up, others no connection. Called by any number of threads at
- * the same time.
+ * the same time. The process must not be able to connect, and connect() must fail with EINPROGRESS: libcurl 7.88
+ * connects what it was told is connected.
  */
 struct s3_dial {
     int (*dial)(void *arg, const struct s3_target *to, int64_t until_ns, bool (*given_up)(void *), void *given_up_arg,

@@ -206,7 +206,9 @@ static int allow_daemon(scmp_filter_ctx f)
 
 /*
  * The sockets of the network are those that the dialer hands over: none can be made, and none can be connected to
- * another place. Pairs of Unix sockets are for answers of the dialer and for threads of libcurl.
+ * another place. connect() is refused with EINPROGRESS: some versions of libcurl (7.88) connect a socket once more that
+ * they were told is connected, and look then whether it is. Pairs of Unix sockets are for answers of the dialer and for
+ * threads of libcurl.
  */
 static int allow_network(scmp_filter_ctx f)
 {
@@ -222,6 +224,7 @@ static int allow_network(scmp_filter_ctx f)
         rc |=
             seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(setsockopt), 2, arg_equals(1, (scmp_datum_t)options[i].level),
                              arg_equals(2, (scmp_datum_t)options[i].name));
+    rc |= seccomp_rule_add(f, SCMP_ACT_ERRNO(EINPROGRESS), SCMP_SYS(connect), 0);
     rc |= seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(wait4), 0); /* for the dialer */
     return rc;
 }

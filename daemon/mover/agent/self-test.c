@@ -65,10 +65,28 @@ static long try_bind(void)
     const struct sockaddr_in any = {.sin_family = AF_INET};
     return bind(-1, (const struct sockaddr *)&any, sizeof any);
 }
+/* A socket of before, and a port that listens: connect() of a mover with a dialer has an errno that is none of a
+ * refusal (lockdown.c), but it does not connect. */
+static int before = -1, listener = -1;
 static long try_connect(void)
 {
-    const struct sockaddr_in any = {.sin_family = AF_INET};
-    return connect(-1, (const struct sockaddr *)&any, sizeof any);
+    struct sockaddr_in a = {.sin_family = AF_INET};
+    socklen_t len = sizeof a;
+    if (getsockname(listener, (struct sockaddr *)&a, &len) < 0)
+        return NOTHING;
+    const long rc = connect(before, (const struct sockaddr *)&a, sizeof a);
+    const int sys = errno;
+    const bool connected = getpeername(before, (struct sockaddr *)&a, &len) == 0;
+    errno = sys == EINPROGRESS && !connected ? EPERM : sys;
+    return rc;
+}
+static void sockets_prepare(void)
+{
+    const struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    before = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (listener >= 0 && (bind(listener, (const struct sockaddr *)&a, sizeof a) < 0 || listen(listener, 1) < 0))
+        listener = -1;
 }
 static long try_send_to(void)
 {
@@ -532,6 +550,7 @@ int lockdown_self_test(const char *user, enum lockdown_of what, struct err *e)
     if (rc < 0)
         return rc;
     status = fopen("/proc/self/status", "re");
+    sockets_prepare();
     files_limited = lockdown_files_limited();
     is_dialer = what == LOCKDOWN_DIALER;
     rc = is_dialer ? lockdown_dialer(e) : lockdown(&l, 0, 1, RING_READ, what == LOCKDOWN_NETWORK, e);
