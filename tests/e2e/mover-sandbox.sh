@@ -25,12 +25,22 @@ attempts() { # OPTIONS...
         esac
     done <<<"$out"
     same "the self-test agrees" $rc 0
-    same "it tried them all" "$(grep -cE '^(not )?ok [0-9]+ - (refused|allowed: socket\(AF_INET6?\)$)' <<<"$out")" \
-        "$(grep -cE '^    \{"' daemon/mover/agent/self-test.c)"
+    out=$(grep -vE 'allowed: (a thread|read by io_uring|a pair of sockets|a name of)' <<<"$out") # what is tried besides
+    same "it tried them all" "$(grep -cE '^(not )?ok [0-9]+ - (refused|allowed): ' <<<"$out")" \
+        "$(grep -E '^    \{"' daemon/mover/agent/self-test.c | grep -cvE "$not_tried")"
+    same "what is allowed, as it must be" "$(sed -n 's/^ok [0-9]* - allowed: //p' <<<"$out" | paste -sd ,)" "$allowed"
 }
+files="opening a file for writing,unlink,rename,listing a directory,reading a file that is not of the name service"
+not_tried='^$' allowed="connect,socket(AF_UNIX),$files,io_uring_enter"
 attempts
-# As for a repository that is reached over the network: two of them are allowed, and nothing else.
+# As for a repository that is reached over the network: less is allowed, for its sockets are made by the dialer.
+allowed="$files,io_uring_enter"
 attempts --network
+# That dialer: sockets, but no file that it could write, no directory, and none but those of the name service.
+not_tried='DIALER\},$' allowed="socket(AF_INET),socket(AF_INET6),connect,sending to an address"
+allowed+=",connecting by MSG_FASTOPEN,socket(AF_UNIX)"
+attempts --dialer
+expect "it is one or the other" 2 usage -- "$MOVER" --self-test-sandbox --network --dialer
 
 expect "a mover without a daemon gives up and says why" 3 'cannot reach the daemon' \
     -- timeout 30 "$MOVER" --socket "$WORK/none.sock" --operation up-1
