@@ -63,6 +63,12 @@ int process_start_time(pid_t pid, uint64_t *ret)
     return stat_field(pid, 22, ret);
 }
 
+pid_t process_parent(pid_t pid)
+{
+    uint64_t parent;
+    return stat_field(pid, 4, &parent) < 0 ? 0 : (pid_t)parent;
+}
+
 uint64_t process_cpu_ticks(pid_t pid)
 {
     uint64_t user = 0, system = 0;

@@ -47,6 +47,7 @@ int process_id_parse(struct process_identity *ret, const char *text);
 
 /* 0 or -errno. */
 int process_start_time(pid_t pid, uint64_t *ret);
+pid_t process_parent(pid_t pid);       /* 0 unknown, or of another PID namespace */
 uint64_t process_cpu_ticks(pid_t pid); /* user and system, of sysconf(_SC_CLK_TCK) a second; 0 unknown */
 uint64_t process_rss(pid_t pid);       /* bytes; 0 unknown */
 uid_t process_uid(pid_t pid);          /* the real one; (uid_t)-1 unknown */

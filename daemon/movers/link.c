@@ -3,7 +3,9 @@
  * link.c - the sockets that movers connect to
  *
  * One listening socket for each user that movers run as, mode 0600 and owned by that user. The peer is identified by
- * its process id: a connection of any other process is closed immediately. Messages are limited in size and rate.
+ * its process id, or as the child of that process: a mover whose repository is in S3 cannot connect, and has its
+ * dialer, the only child that a mover can have, connect again for it (agent/dialer.h). A connection of any other
+ * process is closed immediately. Messages are limited in size and rate.
  */
 #include "daemon/movers/builtin-impl.h"
 
@@ -223,10 +225,11 @@ bool conn_drain(struct mover *v)
 
 static struct mover *peer_mover(struct builtin_movers *m, const struct ucred *peer)
 {
+    const pid_t parent = process_parent(peer->pid);
     for (struct mover *v = m->list; v; v = v->next) {
         if (v->gone)
             continue;
-        if (v->id.pid ? v->id.pid == peer->pid : process_in_unit(peer->pid, v->id.unit))
+        if (v->id.pid ? v->id.pid == peer->pid || v->id.pid == parent : process_in_unit(peer->pid, v->id.unit))
             return v;
     }
     return NULL;
