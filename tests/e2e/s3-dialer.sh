@@ -94,7 +94,8 @@ place() { # ENDPOINT: another one in the section
     ask reload --wait >/dev/null 2>&1
 }
 place "https://s3.invalid:$((tls + 1))"
-check "what the proxy refuses" until_true 60 down_because 'the proxy refuses to connect to s3\.invalid:[0-9]+ \(status 407\)'
+check "what the proxy refuses" until_true 60 \
+    down_because 'the proxy refuses to connect to s3\.invalid:[0-9]+ \(status 407\)'
 stops "the daemon stops again"
 
 # ---- what cannot be reached ----
