@@ -398,17 +398,18 @@ static int chosen_snapshots(const struct options *o, struct repo *r, char (**ids
 
 static json_t *verify_json(const struct verify_result *v, bool ok)
 {
-    return json_pack(
-        "{s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:o, s:s}", "type",
-        "result", "verb", "verify", "ok", (int)ok, "indexEntries", (json_int_t)v->index_entries, "packs",
-        (json_int_t)v->packs, "packsNotIndexed", (json_int_t)v->packs_not_indexed, "snapshots",
-        (json_int_t)v->snapshots, "objects", (json_int_t)v->objects, "contents", (json_int_t)v->contents,
-        "contentsRead", (json_int_t)v->contents_read, "bytesRead", (json_int_t)v->bytes_read, "damages",
-        (json_int_t)v->damages, "snapshotsDamaged", (json_int_t)v->snapshots_damaged, "corrected",
-        (json_int_t)v->corrected, "correctedPacks", (json_int_t)v->corrected_packs, "correctedIndexBlobs",
-        (json_int_t)v->corrected_indexes, "seconds", v->seconds, "bytesPerSecond",
-        per_second(v->bytes_read, v->seconds), "stages", stages_json(v->stages, v->n_stages), "bottleneck",
-        v->bottleneck ? v->bottleneck : "");
+    return json_pack("{s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
+                     "s:f, s:f, s:o, s:s}",
+                     "type", "result", "verb", "verify", "ok", (int)ok, "indexEntries", (json_int_t)v->index_entries,
+                     "packs", (json_int_t)v->packs, "packsNotIndexed", (json_int_t)v->packs_not_indexed, "snapshots",
+                     (json_int_t)v->snapshots, "objects", (json_int_t)v->objects, "contents", (json_int_t)v->contents,
+                     "contentsRead", (json_int_t)v->contents_read, "bytesRead", (json_int_t)v->bytes_read,
+                     "resumedContents", (json_int_t)v->resumed_contents, "resumedBytes", (json_int_t)v->resumed_bytes,
+                     "readSinceNs", (json_int_t)v->since_ns, "damages", (json_int_t)v->damages, "snapshotsDamaged",
+                     (json_int_t)v->snapshots_damaged, "corrected", (json_int_t)v->corrected, "correctedPacks",
+                     (json_int_t)v->corrected_packs, "correctedIndexBlobs", (json_int_t)v->corrected_indexes, "seconds",
+                     v->seconds, "bytesPerSecond", per_second(v->bytes_read - v->resumed_bytes, v->seconds), "stages",
+                     stages_json(v->stages, v->n_stages), "bottleneck", v->bottleneck ? v->bottleneck : "");
 }
 
 static void print_corrected(const struct verify_result *v)
@@ -427,8 +428,11 @@ static void print_corrected(const struct verify_result *v)
 
 static void print_verify(const struct options *o, const struct verify_result *v)
 {
+    const uint64_t now = v->bytes_read - v->resumed_bytes;
     printf("Verified %lu snapshot%s: %s read in %s (%s), ", (unsigned long)v->snapshots, v->snapshots == 1 ? "" : "s",
-           text_bytes(v->bytes_read), text_seconds(v->seconds), text_rate(per_second(v->bytes_read, v->seconds)));
+           text_bytes(now), text_seconds(v->seconds), text_rate(per_second(now, v->seconds)));
+    if (v->resumed_bytes)
+        printf("%s before the interruption, ", text_bytes(v->resumed_bytes));
     if (v->damages)
         printf("%lu DAMAGED\n", (unsigned long)v->damages);
     else
@@ -462,6 +466,7 @@ int cli_verify(const struct options *o, struct err *e)
         .limits = {.memory = o->memory, .workers = o->workers, .read_limit = o->read_limit},
         .read_percent = o->read_percent,
         .read_from = -1,
+        .resume = true,
         .progress = &progress,
         .cancel = cancel,
         .on_damage = show_damage,

@@ -133,7 +133,8 @@ static long long corrected_of(const json_t *r)
 static void verify_text(struct text *t, const json_t *r)
 {
     put_text(t, "%lld snapshot%s: ", (long long)jint(r, "snapshots"), jint(r, "snapshots") == 1 ? "" : "s");
-    put_pace(t, jint(r, "bytesRead"), r);
+    put_pace(t, jint(r, "bytesRead") - jint(r, "resumedBytes"), r);
+    put_item(t, r, "resumedBytes", "read before it was interrupted");
     if (jint(r, "damages"))
         put_text(t, ", %lld DAMAGED", (long long)jint(r, "damages"));
     else
@@ -144,9 +145,13 @@ static void verify_text(struct text *t, const json_t *r)
 
 static void verify_details(struct text *t, const json_t *r)
 {
+    char since[TIME_TEXT];
     put_text(t, "%lld of %lld content%s read, %lld object%s", (long long)jint(r, "contentsRead"),
              (long long)jint(r, "contents"), plural((uint64_t)jint(r, "contents")), (long long)jint(r, "objects"),
              plural((uint64_t)jint(r, "objects")));
+    if (jint(r, "resumedContents"))
+        put_text(t, ", resumed: %lld of them were read before, since %s", (long long)jint(r, "resumedContents"),
+                 time_text(jint(r, "readSinceNs"), since));
     if (jint(r, "corrected"))
         put_text(t, ", %lld in %lld pack%s corrected", (long long)jint(r, "corrected"),
                  (long long)jint(r, "correctedPacks"), plural((uint64_t)jint(r, "correctedPacks")));

@@ -52,6 +52,13 @@ static void corrected_forget(struct verify_memory *m)
     str_set(&m->corrected_by, "");
 }
 
+/* Since when all that it counts as read has been read: it may have gone on with one that was interrupted. */
+static int64_t read_since(const struct operation *op)
+{
+    const int64_t since = op->result.since_ns;
+    return since > 0 && since < op->created_ns ? since : op->created_ns;
+}
+
 /* All has been read since `began_ns`, and is whole. */
 static void note_whole(struct decide *d, struct verify_memory *m, const char *repository, int64_t began_ns)
 {
@@ -66,8 +73,9 @@ static void note_share(struct decide *d, struct verify_memory *m, const struct o
     const int64_t from = op->read_from_ppm, to = from + (int64_t)(op->read_percent * VERIFY_SHARES / 100 + 0.5);
     if (from != m->from_ppm)
         return;
-    if (!from || !m->round_ns)
-        m->round_ns = op->created_ns;
+    const int64_t since = read_since(op);
+    if (!from || !m->round_ns || m->round_ns > since)
+        m->round_ns = since;
     m->from_ppm = to < VERIFY_SHARES ? to : 0;
     if (m->from_ppm || to == from)
         return;
@@ -109,6 +117,23 @@ static void note_corrected(struct verify_memory *m, const struct operation *op, 
     str_set(&m->corrected_by, op->id);
 }
 
+/* One on request has read all. What was found after that had begun to be read stays known: it may be among that. */
+static void note_all(struct decide *d, struct verify_memory *m, const struct operation *op, bool damaged,
+                     bool corrected, int64_t now)
+{
+    const int64_t since = read_since(op);
+    m->all_began_ns = since;
+    m->all_ns = now;
+    if (!damaged && m->damaged_ns < since)
+        note_whole(d, m, op->policy->repository, since);
+    if (!corrected && m->corrected_ns >= since)
+        return;
+    if (!corrected)
+        corrected_forget(m);
+    m->corrected = result_bytes(op->result.corrected);
+    m->corrected_indexes = result_bytes(op->result.corrected_indexes);
+}
+
 /* One on request that was not complete says nothing of the repository: it has its own record. */
 static bool note_run(struct decide *d, struct verify_memory *m, const struct operation *op)
 {
@@ -130,14 +155,7 @@ static bool note_run(struct decide *d, struct verify_memory *m, const struct ope
     if (op->read_from_ppm >= 0) {
         note_share(d, m, op, now);
     } else if (op->read_percent >= 100 && !op->snapshots) {
-        m->all_began_ns = op->created_ns;
-        m->all_ns = now;
-        if (!damaged)
-            note_whole(d, m, op->policy->repository, op->created_ns);
-        if (!corrected)
-            corrected_forget(m);
-        m->corrected = result_bytes(op->result.corrected);
-        m->corrected_indexes = result_bytes(op->result.corrected_indexes);
+        note_all(d, m, op, damaged, corrected, now);
     }
     return true;
 }

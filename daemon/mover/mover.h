@@ -251,6 +251,7 @@ struct verify_damage {
     const char *why;
 };
 #define VERIFY_LEAST_MAX 16u
+#define VERIFY_RESUME_DAYS 7
 struct verify_opts {
     struct job_limits limits;
     double read_percent; /* 0..100 of contents that are read, decrypted, expanded and hashed; default 100 */
@@ -260,6 +261,9 @@ struct verify_opts {
     /* If none of them is in that share: so many, chosen at random, up to VERIFY_LEAST_MAX. A volume without much data
      * has few contents. */
     unsigned read_least;
+    /* Goes on where an interrupted run that verified the same ended (less than VERIFY_RESUME_DAYS ago), and lets the
+     * next one do so: what was read and is where it was is not read again, all else is looked at. */
+    bool resume;
     bool quick; /* without (1): of the index and the packs only what the chosen snapshots need */
     struct mover_progress *progress;
     struct mover_cancel *cancel;
@@ -272,6 +276,10 @@ struct verify_result {
     uint64_t index_entries, packs, snapshots, objects, contents, contents_read, bytes_read, damages, snapshots_damaged;
     /* Could be read with the help of error correction only: contents, and the packs that have them; index blobs. */
     uint64_t corrected, corrected_packs, corrected_indexes;
+    /* Of contents_read and bytes_read: by the interrupted run. And when that began to read (else this one), wall clock;
+     * 0 unless it may be resumed. */
+    uint64_t resumed_contents, resumed_bytes;
+    int64_t since_ns;
     uint64_t index_bytes; /* stored bytes of the contents in the index */
     bool index_whole;     /* all of its entries were seen: these numbers are of the repository */
     double seconds;

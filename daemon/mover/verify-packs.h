@@ -9,13 +9,15 @@
 #ifndef SNAPFERRY_MOVER_VERIFY_PACKS_H
 #define SNAPFERRY_MOVER_VERIFY_PACKS_H
 
-#include "repo/repo.h"
+#include "repo/blob.h"
 
 /* The last answer: contents of one pack follow each other. {"", 0} before the first. Used by one thread. */
 struct pack_asked {
     char name[BLOB_NAME_MAX + 1];
-    uint64_t length; /* 0: it is not there, or whether it is cannot be told */
+    uint64_t length; /* bytes; 0: it is not there */
 };
-bool pack_is_there(struct repo *r, const char *name, uint64_t least, struct pack_asked *last);
+/* 1: it is there, with at least `least` bytes; 0: it is not, or shorter. Negative: the store could not say so (a
+ * timeout, a server that is busy, no permission, canceled), with its error: that is no damage, and is asked again. */
+int pack_is_there(struct blobs *b, const char *name, uint64_t least, struct pack_asked *last, struct err *e);
 
 #endif

@@ -10,12 +10,13 @@
 #include "daemon/mover/fetch.h"
 #include "daemon/mover/mapped.h"
 #include "daemon/mover/verify-corrected.h"
+#include "daemon/mover/verify-lost.h"
+#include "daemon/mover/verify-notes.h"
 #include "daemon/mover/verify-packs.h"
-#include "repo/copy.h"
 #include "repo/item.h"
-#include "repo/pack.h"
 #include "repo/tree-ahead.h"
 
+#include "base/bytes.h"
 #include "base/cleanup.h"
 #include "base/time.h"
 #include "base/units.h"
@@ -34,7 +35,6 @@
 #define BATCH_FEW 2     /* contents hashed at a time, before reads ahead are given up for more */
 #define PACK_MISSING 1u
 #define PACK_SHORT 2u
-#define PACK_INDEXED 4u
 
 struct verify {
     struct repo *repo;
@@ -43,6 +43,9 @@ struct verify {
     struct mover_progress *progress;
     struct pack_table *packs;
     struct pack_asked asked;
+    struct verify_notes *notes;        /* of what was read; NULL: none */
+    bool finished;                     /* all was looked at */
+    struct err *each_err;              /* of what is called for each entry of the index */
     struct id_set *contents, *objects; /* seen */
     struct content_id last;            /* of `contents`, the last one: an image without data has millions in a row */
     bool last_compressed;
@@ -106,14 +109,19 @@ static int list_pack(const struct blob_info *i, void *arg)
     return pack_table_add(v->packs, i->name, i->length, &e);
 }
 
-/* Marks and reports a pack once, however many of its contents are affected. NULL: the pack is intact. */
-static const char *pack_damage(struct verify *v, const struct index_entry *en, bool report, char *why, size_t cap)
+/* Marks and reports a pack once, however many of its contents are affected. 1: *kind is what is wrong with it; 0: the
+ * pack is intact; negative: it cannot be determined, or no memory. */
+static int pack_damage(struct verify *v, const struct index_entry *en, bool report, const char **kind, char *why,
+                       size_t cap, struct err *e)
 {
     struct pack_record *p = pack_table_find(v->packs, en->pack);
     uint64_t end = (uint64_t)en->offset + en->packed;
-    if (p ? end <= p->length : pack_is_there(v->repo, en->pack, end, &v->asked))
-        return NULL;
-    const char *kind = p ? "short-pack" : "missing-pack";
+    if (p && end <= p->length)
+        return 0;
+    int there = p ? 0 : pack_is_there(repo_blobs(v->repo), en->pack, end, &v->asked, e);
+    if (there)
+        return there < 0 ? there : 0;
+    *kind = p ? "short-pack" : "missing-pack";
     repo_note_bad_pack(v->repo, en->pack);
     if (p)
         snprintf(why, cap, "pack has %llu bytes, %llu expected by the index", (unsigned long long)p->length,
@@ -121,22 +129,22 @@ static const char *pack_damage(struct verify *v, const struct index_entry *en, b
     else
         snprintf(why, cap, "pack missing in the repository");
     if (!report)
-        return kind;
+        return 1;
     if (!p) {
         /* A record without length stands for the missing one, so that it is reported once. */
-        struct err ignored = ERR_INIT;
         struct content_id key = {.len = 16};
         hasher_digest(sealer_hasher(repo_sealer(v->repo)), en->pack, strlen(en->pack), key.hash);
-        if (id_set_add(v->objects, &key, 255, &ignored) == 0)
-            return kind;
+        const int fresh = id_set_add(v->objects, &key, 255, e);
+        if (fresh <= 0)
+            return fresh < 0 ? fresh : 1;
     } else if (p->damage & PACK_SHORT) {
-        return kind;
+        return 1;
     } else {
         p->damage |= PACK_SHORT;
     }
     v->result->damages++;
     atomic_fetch_add(&v->progress->errors, 1);
-    damage_report(v, &(struct verify_damage){.kind = kind,
+    damage_report(v, &(struct verify_damage){.kind = *kind,
                                              .pack = en->pack,
                                              .content = "",
                                              .snapshot = "",
@@ -145,7 +153,7 @@ static const char *pack_damage(struct verify *v, const struct index_entry *en, b
                                              .start = en->offset,
                                              .len = en->packed,
                                              .why = why});
-    return kind;
+    return 1;
 }
 
 static bool is_sampled(const struct verify *v, const struct content_id *id)
@@ -172,7 +180,9 @@ static int check_index_entry(const struct index_entry *en, void *arg)
         v->result->index_bytes += en->packed;
         if (!en->id.prefix && is_sampled(v, &en->id))
             v->to_read += en->length;
-        pack_damage(v, en, true, why, sizeof why);
+        const char *kind;
+        const int rc = pack_damage(v, en, true, &kind, why, sizeof why, v->each_err);
+        return rc < 0 ? rc : 0;
     }
     return 0;
 }
@@ -197,143 +207,11 @@ static int bad_index(const char *name, const char *why, void *arg)
     return 0;
 }
 
-/* ---- packs that no index has ---- */
-
-/*
- * A session writes its marker, packs, their index, and deletes the marker. A young pack that neither an index has nor a
- * session, with contents that no index has: its index was lost. An older one may be garbage that maintenance has not
- * deleted yet. With epochs the index still has an entry for each of its contents then, elsewhere or deleted; without
- * them compaction drops such entries.
- */
-#define LOST_INDEX_AGE_S (20 * 3600)
-
-struct lost_packs {
-    struct verify *v;
-    int64_t since_ns;
-    bool epochs;
-    struct pack_table *suspects;
-    unsigned n, sessions_n, sessions_room;
-    char (*sessions)[BLOB_NAME_MAX + 1];
-    struct err *e;
-};
-
-static int add_suspect(const struct blob_info *i, void *arg)
+static void lost_index(const char *pack, void *arg)
 {
-    struct lost_packs *l = arg;
-    const struct pack_record *p = pack_table_find(l->v->packs, i->name);
-    if (!p || (p->damage & PACK_INDEXED) || (i->mtime_ns < l->since_ns && !l->epochs))
-        return 0;
-    l->n++;
-    return pack_table_add(l->suspects, i->name, i->length, l->e);
-}
-
-static int add_session(const struct blob_info *i, void *arg)
-{
-    struct lost_packs *l = arg;
-    if (l->sessions_n == l->sessions_room) {
-        unsigned room = l->sessions_room ? 2 * l->sessions_room : 16;
-        void *p = realloc(l->sessions, room * sizeof *l->sessions);
-        if (!p)
-            return err_nomem(l->e);
-        l->sessions = p;
-        l->sessions_room = room;
-    }
-    memcpy(l->sessions[l->sessions_n++], i->name, sizeof i->name);
-    return 0;
-}
-
-/* Names of packs and markers end in the id of their session. */
-static bool in_session(const struct lost_packs *l, const char *pack)
-{
-    const char *id = strchr(pack, '-');
-    for (unsigned i = 0; id && i < l->sessions_n; i++) {
-        const char *other = strchr(l->sessions[i], '-');
-        if (other && strcmp(id, other) == 0)
-            return true;
-    }
-    return id == NULL;
-}
-
-/* Superseded entries count: clients that store the same data at the same time leave packs with no other. */
-static int mark_indexed(const struct index_entry *en, enum index_standing standing, void *arg)
-{
-    struct lost_packs *l = arg;
-    (void)standing;
-    struct pack_record *p = pack_table_find(l->suspects, en->pack);
-    if (p)
-        p->damage |= PACK_INDEXED;
-    return 0;
-}
-
-static int is_unknown(const struct index_entry *en, void *arg)
-{
-    struct lost_packs *l = arg;
-    int rc = index_set_knows(repo_index(l->v->repo), &en->id, l->e);
-    return rc < 0 ? rc : !rc;
-}
-
-/* 1: the pack's own index has a content that no index has. An old one that cannot be read is not needed. */
-static int has_unknown(struct lost_packs *l, const struct blob_info *i)
-{
-    struct err e = ERR_INIT;
-    int rc =
-        pack_read_local_index(repo_blobs(l->v->repo), repo_sealer(l->v->repo), i->name, i->length, is_unknown, l, &e);
-    if (rc < 0 && e.cls == ERR_DAMAGE)
-        return i->mtime_ns >= l->since_ns;
-    if (rc < 0 && e.cls)
-        *l->e = e;
-    return rc;
-}
-
-static int report_lost(const struct blob_info *i, void *arg)
-{
-    struct lost_packs *l = arg;
-    const struct pack_record *p = pack_table_find(l->suspects, i->name);
-    if (!p || (p->damage & PACK_INDEXED) || in_session(l, i->name))
-        return 0;
-    int lost = has_unknown(l, i);
-    if (lost > 0)
-        index_damage(l->v, "lost-index", i->name,
-                     "no index has this pack, and no session is writing it: its index blob was lost; the pack has a "
-                     "copy of it, see `repo repair`");
-    return lost < 0 ? lost : 0;
-}
-
-/* A copy has packs of backups that ran while it was made, or of a run that did not come to its end: their indexes come
- * with the next run. */
-static int check_unindexed(struct verify *v, struct err *e)
-{
-    struct blobs *b = repo_blobs(v->repo);
-    const int copy = copy_is_marked(b, e);
-    if (copy != 0)
-        return copy < 0 ? copy : 0;
-    CLEANUP(pack_table_freep) struct pack_table *suspects = NULL;
-    struct lost_packs l = {.v = v,
-                           .since_ns = now_ns() - LOST_INDEX_AGE_S * NS_PER_S,
-                           .epochs = repo_format(v->repo)->epochs.enabled,
-                           .e = e};
-    int rc = pack_table_new(&suspects, repo_cache_dir(v->repo), e);
-    l.suspects = suspects;
-    if (rc >= 0)
-        rc = blobs_list(b, "p", add_suspect, &l, e);
-    if (rc >= 0)
-        rc = blobs_list(b, "q", add_suspect, &l, e);
-    if (rc >= 0 && l.n) {
-        /* In this order: a session that ends meanwhile has written its index before its marker is gone. */
-        rc = pack_table_index(suspects, e);
-        if (rc >= 0)
-            rc = blobs_list(b, "s", add_session, &l, e);
-        if (rc >= 0)
-            rc = index_set_refresh(repo_index(v->repo), e);
-        if (rc >= 0)
-            rc = index_set_each_all(repo_index(v->repo), mark_indexed, &l, e);
-        if (rc >= 0)
-            rc = blobs_list(b, "p", report_lost, &l, e);
-        if (rc >= 0)
-            rc = blobs_list(b, "q", report_lost, &l, e);
-    }
-    free(l.sessions);
-    return rc;
+    index_damage(arg, "lost-index", pack,
+                 "no index has this pack, and no session is writing it: its index blob was lost; the pack has a copy "
+                 "of it, see `repo repair`");
 }
 
 static int list_packs(struct verify *v, struct err *e)
@@ -356,6 +234,7 @@ static int check_index(struct verify *v, struct err *e)
                              &v->result->corrected_indexes, e);
     rc = rc >= 0 ? list_packs(v, e) : rc;
     /* Packs that were finished after the listing belong to indexes that are not in this view: no need to list again. */
+    v->each_err = e;
     if (rc >= 0)
         rc = index_set_each(repo_index(v->repo), -1, check_index_entry, v, e);
     v->result->index_whole = rc >= 0;
@@ -368,7 +247,7 @@ static int check_index(struct verify *v, struct err *e)
                      "there are packs, but no index: each pack has a copy of its part of the index, see "
                      "`repo repair`");
     else if (rc >= 0 && v->result->packs_not_indexed > 0)
-        rc = check_unindexed(v, e);
+        rc = lost_packs_each(v->repo, v->packs, lost_index, v, e);
     return rc;
 }
 
@@ -436,6 +315,7 @@ static int worker_done(void *state, const struct fetch_item *it, uint8_t *buf, s
     (void)e;
     struct worker *w = state;
     buffer_put(w, it, buf);
+    verify_notes_whole(w->v->notes, &it->entry);
     atomic_fetch_add(&w->v->progress->read, it->len);
     if (w->v->by_bytes)
         atomic_fetch_add(&w->v->progress->done, it->len);
@@ -472,6 +352,7 @@ static int worker_failed(void *state, const struct fetch_item *it, uint8_t *buf,
         atomic_fetch_add(&w->v->progress->done, it->len);
     char why[320];
     snprintf(why, sizeof why, "%s", e->msg);
+    verify_notes_damaged(w->v->notes, &it->entry.id);
     return content_damaged(w->v, &it->entry.id, "unreadable-content", why, e);
 }
 
@@ -492,6 +373,13 @@ static int content_read(struct verify *v, const struct fetch_item *it, struct er
 {
     v->result->contents_read++;
     v->result->bytes_read += it->len;
+    if (v->notes && verify_notes_has(v->notes, v->contents, &it->entry)) {
+        v->result->resumed_contents++;
+        v->result->resumed_bytes += it->len;
+        if (v->by_bytes)
+            atomic_fetch_add(&v->progress->done, it->len);
+        return 0;
+    }
     return fetcher_add(v->fetcher, it, e);
 }
 
@@ -528,7 +416,10 @@ static int check_part(struct verify *v, const struct object_part *p, uint64_t co
         return rc;
     }
     char why[200];
-    const char *kind = pack_damage(v, &it.entry, false, why, sizeof why);
+    const char *kind = NULL;
+    rc = pack_damage(v, &it.entry, false, &kind, why, sizeof why, e);
+    if (rc < 0)
+        return rc;
     if (!kind && !p->id.compressed && it.entry.length != p->len) {
         kind = "unreadable-content";
         snprintf(why, sizeof why, "content has %u bytes, the object's part at %llu has %llu", it.entry.length,
@@ -832,6 +723,7 @@ static int verify_all(struct verify *v, struct chosen *c, struct err *e)
     }
     if (rc < 0)
         return rc;
+    v->finished = true;
     v->result->damages += bad;
     if (!v->result->damages)
         return 0;
@@ -919,9 +811,12 @@ static int verify_open(struct verify *v, uint64_t memory, struct err *e)
     struct splitter sp = {.max = 8u << 20};
     splitter_by_name(&sp, repo_format(v->repo)->splitter);
     v->max_len = sp.max;
+    const uint64_t noted = v->notes ? verify_notes_expected(v->notes) : 0;
     int rc = pack_table_new(&v->packs, dir, e);
     if (rc >= 0)
-        rc = id_set_new(&v->contents, dir, is.entries, e);
+        rc = id_set_new(&v->contents, dir, is.entries + noted, e);
+    if (rc >= 0 && v->notes)
+        rc = verify_notes_load(v->notes, v->contents, e);
     if (rc >= 0)
         rc = id_set_new(&v->objects, dir, 0, e);
     if (rc >= 0)
@@ -940,6 +835,37 @@ static int verify_open(struct verify *v, uint64_t memory, struct err *e)
                                     .arg = v,
                                     .usual_len = v->max_len};
     return fetcher_new(&v->fetcher, v->repo, &p, &sink, v->o->cancel, e);
+}
+
+/* What decides which contents are read. */
+static int open_notes(struct verify *v, char (*ids)[33], size_t n, struct err *e)
+{
+    const bool any = v->o->read_from < 0;
+    const size_t len = 33 + n * sizeof *ids;
+    CLEANUP_FREE uint8_t *choice = calloc(1, len);
+    if (!choice)
+        return err_nomem(e);
+    put_le64(choice, v->threshold);
+    put_le64(choice + 8, v->from);
+    put_le64(choice + 16, v->o->read_least);
+    choice[24] = any;
+    put_le64(choice + 25, n);
+    if (n)
+        memcpy(choice + 33, ids, n * sizeof *ids);
+    return verify_notes_open(&v->notes, v->repo, choice, len, &v->salt, e);
+}
+
+static void close_notes(struct verify *v, int rc, struct err *e)
+{
+    struct verify_result *ret = v->result;
+    if (!v->notes)
+        return;
+    ret->since_ns = verify_notes_since(v->notes);
+    const bool exist = !v->finished && verify_notes_exist(v->notes);
+    verify_notes_close(v->notes, v->finished);
+    v->notes = NULL;
+    if (rc < 0 && exist && (e->cls == ERR_INTERRUPTED || !e->hint[0]))
+        err_hint(e, "the next verification of the same goes on from there, within %d days", VERIFY_RESUME_DAYS);
 }
 
 int verify_run(struct repo *r, char (*ids)[33], size_t n, const struct verify_opts *o, struct verify_result *ret,
@@ -965,7 +891,6 @@ int verify_run(struct repo *r, char (*ids)[33], size_t n, const struct verify_op
         v->from = (uint64_t)(o->read_from * 10000 + 0.5) % SHARES;
     else if (getrandom(&v->salt, sizeof v->salt, 0) != sizeof v->salt)
         v->salt = (uint64_t)mono_ns();
-    v->lottery = v->salt;
     CLEANUP_FREE char(*sorted)[33] = calloc(n + 1, sizeof *sorted);
     if (!sorted)
         return err_nomem(e);
@@ -978,7 +903,10 @@ int verify_run(struct repo *r, char (*ids)[33], size_t n, const struct verify_op
     blobs_limit(repo_blobs(r), &reads, NULL);
     const _Atomic bool *before = blobs_stop(repo_blobs(r), o->cancel ? &o->cancel->requested : NULL);
     struct corrected *corrected = NULL;
-    int rc = corrected_begin(&corrected, r, e);
+    int rc = o->resume ? open_notes(v, sorted, n, e) : 0;
+    v->lottery = v->salt;
+    if (rc >= 0)
+        rc = corrected_begin(&corrected, r, e);
     if (rc >= 0)
         rc = verify_open(v, memory, e);
     if (rc >= 0)
@@ -990,6 +918,7 @@ int verify_run(struct repo *r, char (*ids)[33], size_t n, const struct verify_op
         fill_stages(v);
     repo_save_damage(r);
     verify_clear(v);
+    close_notes(v, rc, e);
     corrected_end(corrected, ret);
     repo_memory(r, 0);
     blobs_limit(repo_blobs(r), NULL, NULL);

@@ -90,6 +90,9 @@ static const struct field_desc mover_result_table[] = {
     FIELD(stages, "stages", FIELD_STRUCTS, .of = &mover_stage_fields),
     FIELD(answers, "answers", FIELD_ARRAY, .about = "of an admin operation, one for each step"),
     NUMBER(damages, "damages", .about = "of a verification: damaged or missing pieces"),
+    FIELD(since_ns, "readSinceNs", FIELD_INT, .unit = "ns",
+          .about =
+              "of a verification: when what it counts as read was begun to be read, by itself or an interrupted one"),
     NUMBER(corrected, "corrected", .about = "contents that only error correction could restore"),
     NUMBER(corrected_packs, "correctedPacks", .about = "that have them"),
     NUMBER(corrected_indexes, "correctedIndexBlobs", .about = "index blobs, likewise"),

@@ -94,6 +94,7 @@ struct mover_result {
     struct list_of_structs stages; /* of struct mover_stage */
     json_t *answers;               /* of an admin operation: one document for each step, see check_of() */
     int64_t damages;               /* of a verification: damaged or missing pieces */
+    int64_t since_ns; /* of a verification that may go on with an interrupted one: see results.c; 0: none */
     /* Of a verification: what error correction had to restore, so that nothing is lost. */
     int64_t corrected, corrected_packs, corrected_indexes;
     json_t *damage_list;                    /* the first 1,000 of them, see mover_result_damaged(); NULL: none */

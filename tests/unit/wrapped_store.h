@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * wrapped_store.h - a directory store with a test in between: it counts, records the order of changes, and makes chosen
- * operations fail or tell another time
+ * operations fail or tell another time, lists lack a blob, and reads of packs count and set a flag
  */
 #ifndef SNAPFERRY_TESTS_UNIT_WRAPPED_STORE_H
 #define SNAPFERRY_TESTS_UNIT_WRAPPED_STORE_H
@@ -21,7 +21,14 @@ struct wrap_control {
     int fail_errno;
     bool failed;      /* it did */
     int64_t shift_ns; /* added to the store's time */
-    unsigned packs;   /* committed */
+    /* Lists lack the blob of this name; and it is looked at with this error, 0: as it is. "": none. */
+    char hidden[BLOB_NAME_MAX + 1];
+    int hidden_errno;
+    /* Bytes read of packs; when they pass `flag_at` the flag is set, NULL: none. */
+    _Atomic uint64_t pack_bytes;
+    uint64_t flag_at;
+    _Atomic bool *flag;
+    unsigned packs; /* committed */
     struct {
         char op; /* 'P' put, 'C' pack committed, 'D' deleted */
         char name[BLOB_NAME_MAX + 1];
@@ -82,6 +89,9 @@ static void wrap_free(struct blobs *b)
 
 static int wrap_read(struct blobs *b, const char *name, uint64_t offset, void *dst, size_t len, struct err *e)
 {
+    struct wrap_control *c = wrap_of(b)->c;
+    if (name[0] == 'p' && atomic_fetch_add(&c->pack_bytes, len) + len > c->flag_at && c->flag)
+        atomic_store(c->flag, true);
     return blobs_read(wrap_of(b)->inner, name, offset, dst, len, e);
 }
 
@@ -92,6 +102,9 @@ static int wrap_get(struct blobs *b, const char *name, size_t max, uint8_t **ret
 
 static int wrap_stat(struct blobs *b, const char *name, struct blob_info *ret, struct err *e)
 {
+    const struct wrap_control *c = wrap_of(b)->c;
+    if (c->hidden_errno && !strcmp(c->hidden, name))
+        return err_set(e, ERR_GENERIC, c->hidden_errno, "cannot look at %s", name);
     int rc = blobs_stat(wrap_of(b)->inner, name, ret, e);
     if (rc == 0)
         ret->mtime_ns += wrap_of(b)->c->shift_ns;
@@ -122,19 +135,22 @@ struct wrap_list_arg {
     blob_list_fn *fn;
     void *arg;
     int64_t shift_ns;
+    const char *hidden;
 };
 
 static int wrap_list_one(const struct blob_info *info, void *arg)
 {
     const struct wrap_list_arg *a = arg;
     struct blob_info shifted = *info;
+    if (!strcmp(a->hidden, info->name))
+        return 0;
     shifted.mtime_ns += a->shift_ns;
     return a->fn(&shifted, a->arg);
 }
 
 static int wrap_list(struct blobs *b, const char *prefix, blob_list_fn *fn, void *arg, struct err *e)
 {
-    struct wrap_list_arg a = {fn, arg, wrap_of(b)->c->shift_ns};
+    struct wrap_list_arg a = {fn, arg, wrap_of(b)->c->shift_ns, wrap_of(b)->c->hidden};
     return blobs_list(wrap_of(b)->inner, prefix, wrap_list_one, &a, e);
 }
 
