@@ -130,8 +130,11 @@ static long long corrected_of(const json_t *r)
     return (long long)(jint(r, "corrected") + jint(r, "correctedIndexBlobs"));
 }
 
+/* One that is not complete has an error that is not what it has found. */
 static void verify_text(struct text *t, const json_t *r)
 {
+    const json_t *error = jobj(r, "error");
+    const bool incomplete = error && strcmp(jstr(error, "class"), "damage") != 0;
     put_text(t, "%lld snapshot%s: ", (long long)jint(r, "snapshots"), jint(r, "snapshots") == 1 ? "" : "s");
     put_pace(t, jint(r, "bytesRead") - jint(r, "resumedBytes"), r);
     put_item(t, r, "resumedBytes", "read before it was interrupted");
@@ -139,8 +142,12 @@ static void verify_text(struct text *t, const json_t *r)
         put_text(t, ", %lld DAMAGED", (long long)jint(r, "damages"));
     else
         put_text(t, corrected_of(r) ? ", nothing is lost" : ", no damage found");
+    if (incomplete)
+        put_text(t, " until it was interrupted");
     if (corrected_of(r))
         put_text(t, ", %lld CORRECTED", corrected_of(r));
+    if (incomplete && *jstr(error, "hint"))
+        put_text(t, "; %s", jstr(error, "hint"));
 }
 
 static void verify_details(struct text *t, const json_t *r)

@@ -64,9 +64,10 @@ struct verify {
         char why[320];
     } why[WHY_MAX];
     unsigned n_why;
-    uint64_t indexed; /* packs that the index knows */
-    bool bad_index;   /* it is damaged */
-    bool shut;        /* and who has no cache of it cannot open the repository */
+    _Atomic uint64_t whole_n, whole_bytes; /* contents that were read now */
+    uint64_t indexed;                      /* packs that the index knows */
+    bool bad_index;                        /* it is damaged */
+    bool shut;                             /* and who has no cache of it cannot open the repository */
     bool by_bytes;    /* progress is what was read of what the index has, else what was walked of the snapshots */
     uint64_t to_read; /* bytes, by the index */
     struct throttle *reads;
@@ -316,6 +317,8 @@ static int worker_done(void *state, const struct fetch_item *it, uint8_t *buf, s
     struct worker *w = state;
     buffer_put(w, it, buf);
     verify_notes_whole(w->v->notes, &it->entry);
+    atomic_fetch_add(&w->v->whole_n, 1);
+    atomic_fetch_add(&w->v->whole_bytes, it->len);
     atomic_fetch_add(&w->v->progress->read, it->len);
     if (w->v->by_bytes)
         atomic_fetch_add(&w->v->progress->done, it->len);
@@ -855,6 +858,16 @@ static int open_notes(struct verify *v, char (*ids)[33], size_t n, struct err *e
     return verify_notes_open(&v->notes, v->repo, choice, len, &v->salt, e);
 }
 
+/* What was handed to the workers and what they have read are not the same if they were stopped. */
+static void count_read(struct verify *v)
+{
+    struct verify_result *ret = v->result;
+    if (v->finished)
+        return;
+    ret->contents_read = ret->resumed_contents + atomic_load(&v->whole_n);
+    ret->bytes_read = ret->resumed_bytes + atomic_load(&v->whole_bytes);
+}
+
 static void close_notes(struct verify *v, int rc, struct err *e)
 {
     struct verify_result *ret = v->result;
@@ -916,6 +929,7 @@ int verify_run(struct repo *r, char (*ids)[33], size_t n, const struct verify_op
     rc = hint_memory(v, memory, rc, e);
     if (v->fetcher)
         fill_stages(v);
+    count_read(v);
     repo_save_damage(r);
     verify_clear(v);
     close_notes(v, rc, e);

@@ -91,8 +91,7 @@ static const struct field_desc mover_result_table[] = {
     FIELD(answers, "answers", FIELD_ARRAY, .about = "of an admin operation, one for each step"),
     NUMBER(damages, "damages", .about = "of a verification: damaged or missing pieces"),
     FIELD(since_ns, "readSinceNs", FIELD_INT, .unit = "ns",
-          .about =
-              "of a verification: when what it counts as read was begun to be read, by itself or an interrupted one"),
+          .about = "of a verification: since when what it counts as read was read, by itself or by an interrupted one"),
     NUMBER(corrected, "corrected", .about = "contents that only error correction could restore"),
     NUMBER(corrected_packs, "correctedPacks", .about = "that have them"),
     NUMBER(corrected_indexes, "correctedIndexBlobs", .about = "index blobs, likewise"),

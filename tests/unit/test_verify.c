@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * test_verify.c - verifications that are interrupted and go on (CF-40), and packs that a list lacks (CF-53)
+ * test_verify.c - verifications that are interrupted and go on (E-12), and packs that a list lacks (CF-53)
  */
 #include "daemon/mover/mover.h"
 #include "daemon/mover/verify-notes.h"
@@ -261,6 +261,29 @@ static void the_hint_says_so(void **state)
     assert_null(strstr(e.hint, "goes on"));
 }
 
+/* It is no damage, and what was read until then counts. */
+static void the_store_is_lost(void **state)
+{
+    (void)state;
+    struct behind *CLEANUP(behind_free) x = behind_new("lost");
+    struct verify_result v;
+    struct err e;
+    _Atomic bool unused = false;
+    x->control.flag_errno = ETIMEDOUT;
+    x->control.flag_at = IMAGE / 2;
+    const struct verify_opts o = {
+        .limits = {.workers = 1}, .read_percent = 100, .read_from = -1, .resume = true, .cancel = &x->cancel};
+    x->control.flag = &unused;
+    e = (struct err)ERR_INIT;
+    assert_int_equal(verify_run(x->repo, NULL, 0, &o, &v, &e), -ETIMEDOUT);
+    assert_int_equal(v.damages, 0);
+    assert_non_null(strstr(e.hint, "goes on"));
+    assert_true(v.bytes_read > 4 * MIB && v.bytes_read <= IMAGE / 2 + AHEAD);
+    x->control.flag_errno = 0;
+    assert_ok(verify(x, 100, 0, &v, &e), &e);
+    assert_true(v.resumed_bytes > 4 * MIB);
+}
+
 static void damage_on_both_sides(void **state)
 {
     (void)state;
@@ -424,10 +447,11 @@ static void notes_are_of_places(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pack_that_a_list_lacks),    cmocka_unit_test(it_goes_on_where_it_was),
-        cmocka_unit_test(the_hint_says_so),          cmocka_unit_test(damage_on_both_sides),
-        cmocka_unit_test(what_was_stored_meanwhile), cmocka_unit_test(another_choice),
-        cmocka_unit_test(cut_old_and_forged),        cmocka_unit_test(notes_are_of_places),
+        cmocka_unit_test(pack_that_a_list_lacks), cmocka_unit_test(it_goes_on_where_it_was),
+        cmocka_unit_test(the_hint_says_so),       cmocka_unit_test(the_store_is_lost),
+        cmocka_unit_test(damage_on_both_sides),   cmocka_unit_test(what_was_stored_meanwhile),
+        cmocka_unit_test(another_choice),         cmocka_unit_test(cut_old_and_forged),
+        cmocka_unit_test(notes_are_of_places),
     };
     return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
 }

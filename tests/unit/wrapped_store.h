@@ -28,6 +28,7 @@ struct wrap_control {
     _Atomic uint64_t pack_bytes;
     uint64_t flag_at;
     _Atomic bool *flag;
+    int flag_errno; /* reads fail with it from then on, 0: they do not */
     unsigned packs; /* committed */
     struct {
         char op; /* 'P' put, 'C' pack committed, 'D' deleted */
@@ -92,6 +93,8 @@ static int wrap_read(struct blobs *b, const char *name, uint64_t offset, void *d
     struct wrap_control *c = wrap_of(b)->c;
     if (name[0] == 'p' && atomic_fetch_add(&c->pack_bytes, len) + len > c->flag_at && c->flag)
         atomic_store(c->flag, true);
+    if (name[0] == 'p' && c->flag_errno && c->pack_bytes > c->flag_at)
+        return err_set(e, ERR_GENERIC, c->flag_errno, "cannot read %s", name);
     return blobs_read(wrap_of(b)->inner, name, offset, dst, len, e);
 }
 
