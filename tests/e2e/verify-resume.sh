@@ -51,8 +51,8 @@ check "it says how to go on" grep -q 'next verification of the same goes on' "$W
 begin 8MiB; sleep 1; kill -TERM $PID; wait $PID
 out=$(verified)
 went_on "interrupted twice" "$out"
-same "it reads the rest, and no more" "$(jq -s 'last | .stages[0].bytes - (.bytesRead - .resumedBytes) | . >= 0 and . < 100000' \
-    <<<"$out")" true
+same "it reads the rest, and no more" \
+    "$(jq -s 'last | .stages[0].bytes - (.bytesRead - .resumedBytes) | . >= 0 and . < 100000' <<<"$out")" true
 same "words say so" "$(begin 8MiB; some; kill -KILL $PID; wait $PID 2>/dev/null
     sf "$REPO" --cache-dir "$CACHE" verify 2>&1 | grep -cE 'read in .*, .* before the interruption, no damage found')" 1
 

@@ -82,7 +82,8 @@ if [ "$VM_VARIANT" = zfs ]; then # ZFS is in contrib
 fi
 for p in "${without[@]}"; do opts+=("--dpkgopt=path-exclude=$p"); done
 # The compiler and flags that make has passed down are those of the host; in there modules are built.
-env -u CC -u CFLAGS -u LDFLAGS -u MAKEFLAGS -u MFLAGS -u MAKEOVERRIDES mmdebstrap --quiet --mode=root --variant=minbase --format=directory --include="$(IFS=,; echo "${in_guest[*]}")" \
+env -u CC -u CFLAGS -u LDFLAGS -u MAKEFLAGS -u MFLAGS -u MAKEOVERRIDES \
+    mmdebstrap --quiet --mode=root --variant=minbase --format=directory --include="$(IFS=,; echo "${in_guest[*]}")" \
     "${opts[@]}" \
     --aptopt='APT::Install-Recommends "false"' --aptopt='Acquire::Languages "none"' "$suite" "$root" "${sources[@]}" \
     >"$new/log" 2>&1 || { tail -n 20 "$new/log" >&2; exit 1; }
