@@ -531,7 +531,9 @@ sed -i "s/^read-limit.*/read-limit = 256KiB\nlimit-times = $(LC_ALL=C date -d '+
     $CONF/snapferry.ini
 zfs create -s -V 512M -o volblocksize=16K tank/vm/quick
 until_true 30 test -b /dev/zvol/tank/vm/quick
-for i in 0 1 2 3 4 5 6 7; do dd if=/srv/noise of=/dev/zvol/tank/vm/quick bs=1M seek=$((i * 8)) conv=fsync status=none; done
+for i in 0 1 2 3 4 5 6 7; do
+    dd if=/srv/noise of=/dev/zvol/tank/vm/quick bs=1M seek=$((i * 8)) conv=fsync status=none
+done
 check "with times at which the limit holds" systemctl reload snapferryd
 began=$SECONDS
 B=$(ask backup /dev/zvol/tank/vm/quick --wait --json | result id)
