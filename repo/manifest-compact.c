@@ -515,7 +515,7 @@ static int compact_once(struct repo *r, const struct manifest_compact_opts *o, s
 {
     CLEANUP(compaction_clear)
     struct compaction c = {.r = r, .o = o, .ret = ret, .limit = o->content_bytes ? o->content_bytes : CONTENT_BYTES};
-    int rc = index_set_refresh(repo_index(r), e);
+    int rc = o->dry_run ? 0 : index_set_refresh(repo_index(r), e); /* what would be done can be a little old */
     if (rc == 0)
         rc = manifests_list(&c.m, r, e);
     if (rc < 0)

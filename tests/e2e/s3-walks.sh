@@ -23,7 +23,8 @@ far() { "$SF" --config-dir "$WORK/conf" --cache-dir "$CACHE.far" --cache-size 25
 near() { sf "$WORK/near" "$@"; }
 # Of a result: what does not depend on when it was.
 numbers() {
-    tail -n 1 "$1" | jq -c 'del(.seconds, .started, .nextFull, .bytesPerSecond, .stages, .bottleneck, .collections)'
+    tail -n 1 "$1" | jq -c 'del(.seconds, .started, .nextFull, .bytesPerSecond, .stages, .bottleneck, .collections,
+        .readSinceNs)'
 }
 same_numbers() { same "$1" "$(numbers "$WORK/far.json")" "$(numbers "$WORK/near.json")"; }
 
@@ -120,7 +121,9 @@ damaged() { # WHAT: is damaged by now
     far verify --json >"$WORK/far.json" 2>"$WORK/far.err"
     same "$1: verify, exit code" $? $rc
     same "$1: verify, words" "$(words "$WORK/far.err")" "$(words "$WORK/near.err")"
-    for where in far near; do grep '"damage"' "$WORK/$where.json" | sort >"$WORK/$where.damages"; done
+    for where in far near; do
+        grep '"damage"' "$WORK/$where.json" | sed 's/ in repository [^"]*"/"/' | sort >"$WORK/$where.damages"
+    done
     check "$1: verify, damages" cmp "$WORK/far.damages" "$WORK/near.damages"
     check "$1: verify, which are some" test -s "$WORK/near.damages"
     same_numbers "$1: verify, numbers"

@@ -106,8 +106,8 @@ static void requests_that_contradict_themselves(void **state)
         {"{\"target\":\"/o\",\"length\":1}", true, NULL},
         {"{\"class_map\":{\"a\":\"b\"},\"length\":0}", false, "at least one byte"},
         {"{\"target\":\"/o\",\"new\":true}", true, NULL},
-        {"{\"target\":\"/o\",\"new\":true,\"differential\":true}", true, "--new has nothing"},
-        {"{\"target\":\"/o\",\"new\":true,\"offset\":4096}", true, "--new has nothing"},
+        {"{\"target\":\"/o\",\"new\":true,\"differential\":true}", true, "--new cannot be combined"},
+        {"{\"target\":\"/o\",\"new\":true,\"offset\":4096}", true, "--new cannot be combined"},
         {"{\"target\":\"/o\",\"from\":\"native\"}", true, NULL},
         {"{\"target\":\"/o\",\"from\":\"native\",\"verify\":true}", true, "--verify is done with the repository's"},
         {"{\"target\":\"/o\",\"from\":\"native\",\"differential\":true}", true, "--differential is done with"},
@@ -140,9 +140,9 @@ static void targets_that_exist(void **state)
         {"{\"overwrite\":true}", true, false, NULL},
         {"{\"differential\":true}", true, false, NULL},
         {"{\"offset\":0}", true, false, NULL},
-        {"{\"new\":true}", true, false, "--new was asked for"},
-        {"{\"new\":true}", true, true, "--new was asked for"},
-        {"{\"new\":true,\"overwrite\":true}", true, false, "--new was asked for"},
+        {"{\"new\":true}", true, false, "--new was given"},
+        {"{\"new\":true}", true, true, "--new was given"},
+        {"{\"new\":true,\"overwrite\":true}", true, false, "--new was given"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
