@@ -109,9 +109,9 @@ static void requests_that_contradict_themselves(void **state)
         {"{\"target\":\"/o\",\"new\":true,\"differential\":true}", true, "--new cannot be combined"},
         {"{\"target\":\"/o\",\"new\":true,\"offset\":4096}", true, "--new cannot be combined"},
         {"{\"target\":\"/o\",\"from\":\"native\"}", true, NULL},
-        {"{\"target\":\"/o\",\"from\":\"native\",\"verify\":true}", true, "--verify is done with the repository's"},
-        {"{\"target\":\"/o\",\"from\":\"native\",\"differential\":true}", true, "--differential is done with"},
-        {"{\"target\":\"/o\",\"from\":\"native\",\"length\":5}", true, "a range is done with"},
+        {"{\"target\":\"/o\",\"from\":\"native\",\"verify\":true}", true, "--verify needs the repository's copy"},
+        {"{\"target\":\"/o\",\"from\":\"native\",\"differential\":true}", true, "--differential needs the"},
+        {"{\"target\":\"/o\",\"from\":\"native\",\"length\":5}", true, "needs the repository's copy"},
         {"{\"target\":\"/o\",\"from\":\"repository\",\"length\":5}", true, NULL},
     };
     (void)state;
