@@ -25,75 +25,29 @@ static bool stopped(const struct throttle *t)
     return t->stop && atomic_load_explicit(t->stop, memory_order_relaxed);
 }
 
-/* ---- the queue ---- */
-
-/* With its lock: the bytes that are due now, by the rate of now from now on. */
-static uint64_t due_now(struct throttle *t, uint64_t rate)
-{
-    const uint64_t now = mono_ns(), was = atomic_load_explicit(&t->due_rate, memory_order_relaxed);
-    uint64_t due = t->due_bytes + (uint64_t)((double)(now - t->since_ns) * (double)was / 1e9);
-    if (rate == was)
-        return due;
-    if (was == 0 && due < t->next_bytes)
-        due = t->next_bytes; /* there was no limit: nobody waits */
-    t->due_bytes = due;
-    t->since_ns = now;
-    atomic_store_explicit(&t->due_rate, rate, memory_order_relaxed);
-    return due;
-}
-
-/* How long it takes from `due` until `place` is. */
-static uint64_t distance_ns(uint64_t due, uint64_t place, uint64_t rate)
-{
-    if (place <= due)
-        return 0;
-    const double ns = (double)(place - due) * 1e9 / (double)rate;
-    const uint64_t whole = ns < 1e18 ? (uint64_t)ns : UINT64_C(1000000000000000000);
-    return whole + ((double)whole < ns && whole < UINT64_C(1000000000000000000));
-}
-
-/* True: there is no limit, which the queue is to know when there is one again. */
-static bool none_now(struct throttle *t)
-{
-    if (!none(t))
-        return false;
-    if (t && atomic_load_explicit(&t->due_rate, memory_order_relaxed) != 0) {
-        pthread_mutex_lock(&t->lock);
-        if (none(t))
-            due_now(t, 0);
-        pthread_mutex_unlock(&t->lock);
-    }
-    return true;
-}
-
-/* 0: now, or there is no limit. */
-static uint64_t ahead_of(struct throttle *t, const uint64_t *place)
-{
-    pthread_mutex_lock(&t->lock);
-    const uint64_t rate = rate_of(t), due = due_now(t, rate);
-    const uint64_t ns = rate ? distance_ns(due, place ? *place : t->next_bytes, rate) : 0;
-    pthread_mutex_unlock(&t->lock);
-    return ns;
-}
-
 uint64_t throttle_ahead_ns(struct throttle *t)
 {
-    return none_now(t) || stopped(t) ? 0 : ahead_of(t, NULL);
+    if (none(t) || stopped(t))
+        return 0;
+    uint64_t next = atomic_load(&t->next_ns), now = mono_ns();
+    return next > now ? next - now : 0;
 }
 
-/* Their place in the queue: they may be used when so many bytes are due. */
+/* When the bytes may be used: their place in the queue. */
 static uint64_t reserve(struct throttle *t, uint64_t bytes)
 {
-    pthread_mutex_lock(&t->lock);
-    const uint64_t due = due_now(t, rate_of(t)), at = t->next_bytes > due ? t->next_bytes : due;
-    t->next_bytes = bytes < UINT64_MAX / 2 - at ? at + bytes : UINT64_MAX / 2;
-    pthread_mutex_unlock(&t->lock);
+    const uint64_t now = mono_ns(), rate = rate_of(t);
+    const uint64_t cost = rate ? (uint64_t)((double)bytes * 1e9 / (double)rate) : 0;
+    uint64_t next = atomic_load(&t->next_ns), at;
+    do
+        at = next > now ? next : now;
+    while (!atomic_compare_exchange_weak(&t->next_ns, &next, at + cost));
     return at;
 }
 
 void throttle_take(struct throttle *t, uint64_t bytes)
 {
-    if (!none_now(t))
+    if (!none(t))
         reserve(t, bytes);
 }
 
@@ -106,24 +60,26 @@ static void pass(struct throttle *t, uint64_t bytes)
 uint64_t throttle_reserve(struct throttle *t, uint64_t bytes)
 {
     pass(t, bytes);
-    return none_now(t) ? 0 : reserve(t, bytes);
+    return none(t) ? 0 : reserve(t, bytes);
 }
 
 void throttle_until(struct throttle *t, uint64_t reserved)
 {
-    for (uint64_t ns; reserved && !none_now(t) && !stopped(t) && (ns = ahead_of(t, &reserved)) > 0;)
-        nanosleep(&(struct timespec){.tv_nsec = (long)(ns < LOOK_NS ? ns : LOOK_NS)}, NULL);
+    for (uint64_t now; reserved && !stopped(t) && !none(t) && (now = mono_ns()) < reserved;) {
+        const uint64_t ns = reserved - now < LOOK_NS ? reserved - now : LOOK_NS;
+        nanosleep(&(struct timespec){.tv_nsec = (long)ns}, NULL);
+    }
 }
 
 void throttle_wait(struct throttle *t, uint64_t bytes)
 {
-    if (none_now(t)) {
+    if (none(t)) {
         pass(t, bytes);
         return;
     }
+    const uint64_t most = throttle_piece(t, PIECE_MIN, PIECE_MAX);
     uint64_t n;
     do {
-        const uint64_t most = throttle_piece(t, PIECE_MIN, PIECE_MAX);
         n = bytes < most || stopped(t) ? bytes : most;
         throttle_until(t, reserve(t, n));
         pass(t, n);
