@@ -107,7 +107,8 @@ expect "a length of nothing" 2 'at least one byte' -- restore "$WORK/xfs/x.img" 
 expect "a part of something new" 2 'mutually exclusive' -- restore "$WORK/xfs/x.img" --new --offset 5
 for option in --verify --differential '--offset 4096'; do
     # shellcheck disable=SC2086
-    expect "$option from a native snapshot" 2 'cannot be combined with --from native' -- restore "$WORK/xfs/x.img" --from native $option
+    expect "$option from a native snapshot" 2 'cannot be combined with --from native' -- \
+        restore "$WORK/xfs/x.img" --from native $option
 done
 check "nothing of it was made" eval '! ls "$WORK"/xfs/x.img* 2>/dev/null'
 
