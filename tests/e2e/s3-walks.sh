@@ -94,8 +94,8 @@ anew
 check "maintenance" far maintenance --full --quiet
 few maintenance
 
-# Requests that fail where they are read ahead are made again. (Full maintenance has stored the manifests together: what is
-# read are directories and index documents.)
+# Requests that fail where they are read ahead are made again. (Full maintenance has stored the manifests together:
+# what is read are directories and index documents.)
 near repo usage --json >"$WORK/near.json"
 ask_service _fault/denied/3/40 >/dev/null
 far repo usage --json >"$WORK/far.json"
