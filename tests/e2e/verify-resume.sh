@@ -45,6 +45,11 @@ out=$(verified)
 went_on "killed" "$out"
 check "all counts, and nothing is left" test "$(result ok <<<"$out")" = true -a -z "$(find "$CACHE" -name "verify-*")"
 same "it came to its end: the next one begins anew" "$(verified | result resumedBytes)" 0
+SNAPFERRY_CRASH_AT=verify-noted begin 8MiB; wait $PID 2>/dev/null
+same "it dies right behind its first note" $? 137
+out=$(verified)
+same "what that note has is not read again" \
+    "$(jq -s 'last | .ok and .resumedBytes > 0 and .resumedBytes < .bytesRead' <<<"$out")" true
 begin 8MiB; some; kill -INT $PID; wait $PID
 same "interrupted" $? 130
 check "it says how to go on" grep -q 'next verification of the same goes on' "$WORK/err"

@@ -6,10 +6,10 @@
 random_file "$WORK/image" 130000000 11
 packs() { find "$1/p" -name '*.f' 2>/dev/null | wc -l; }
 
-# Those that a backup passes. Deleting, expiring, pinning, restoring, maintenance, repairs, the records of backups and
-# the mover's process have tests of their own.
+# Those that a backup passes. Deleting, expiring, pinning, restoring, maintenance, repairs, verification, the records of
+# backups and the mover's process have tests of their own.
 points=$(grep -rhoE 'crash_point\("[a-z-]+"\)' repo daemon/mover/*.c --include=*.c | grep -oE '"[a-z-]+"' | tr -d '"' |
-    grep -vE '^(expire|pin|policy|delete|restore|maintenance|repair|backup-records)-' | sort -u)
+    grep -vE '^(expire|pin|policy|delete|restore|maintenance|repair|verify|backup-records)-' | sort -u)
 check "there are crash points" test "$(wc -w <<<"$points")" -ge 5
 full=$WORK/full
 sf "$full" repo create --quiet
