@@ -394,6 +394,7 @@ struct search {
     unsigned n;      /* matches (prefix), sources (latest) */
     char named[640]; /* some of them, for a message */
     struct snapshot_source sources[NAMED_MAX];
+    bool by_root;     /* prefix is of a root directory's object */
     bool bad_match;   /* a manifest of that id exists but cannot be parsed */
     bool other_match; /* one of another source than the one searched for */
 };
@@ -440,7 +441,9 @@ static int prefix_search(struct snapshot *s, void *arg)
 {
     struct search *a = arg;
     if (a->prefix) {
-        if (strncmp(s->id, a->prefix, a->prefix_len) != 0)
+        char root[OBJECT_ID_TEXT];
+        const char *id = a->by_root ? object_id_text(&s->root.obj, root) : s->id;
+        if (strncmp(id, a->prefix, a->prefix_len) != 0)
             return 0;
         a->n++;
         candidate_name(a, s->id);
@@ -477,11 +480,11 @@ static int prefix_result(struct repo *r, struct search *a, const struct snapshot
 {
     if (a->n > 1) {
         err_set(e, ERR_USAGE, 0, "the snapshot id \"%s\" is ambiguous: %s", what, a->named);
-        return err_hint(e, "use more digits");
+        return err_hint(e, "%s", a->by_root ? "use the id of one of them" : "use more digits");
     }
     if (a->n == 1)
         return 0;
-    int rc = manifests_each(r, "snapshot", manifest_left_out, a, e);
+    int rc = a->by_root ? 0 : manifests_each(r, "snapshot", manifest_left_out, a, e);
     if (rc < 0)
         return rc;
     if (a->other_match) {
@@ -513,16 +516,18 @@ int snapshot_find(struct repo *r, const char *what, const struct snapshot_source
                   struct err *e)
 {
     struct search *a CLEANUP_FREE = calloc(1, sizeof *a);
-    char prefix[33];
+    char prefix[OBJECT_ID_TEXT];
     if (!a)
         return err_nomem(e);
     if (strcmp(what, "latest") != 0) {
-        size_t n = strlen(what);
-        if (!n || n > 32 || strspn(what, "0123456789abcdefABCDEF") != n) {
+        size_t n = strlen(what), letter = *what == 'k';
+        a->by_root = letter;
+        if (!n || n > (letter ? sizeof prefix - 1 : 32) ||
+            strspn(what + letter, "0123456789abcdefABCDEF") != n - letter) {
             err_plain(e, ERR_NOT_FOUND, ENOENT, "no snapshot \"%s\"", what);
             return err_hint(e, "use its id, at least 4 digits of it, or \"latest\"");
         }
-        if (n < 4)
+        if (n < 4 + letter)
             return err_set(e, ERR_USAGE, 0, "snapshot id \"%s\" is too short: at least 4 digits", what);
         for (size_t i = 0; i <= n; i++)
             prefix[i] = what[i] >= 'A' && what[i] <= 'F' ? (char)(what[i] | 0x20) : what[i];

@@ -69,9 +69,10 @@ int snapshots_wanted(struct repo *r, snapshot_want_fn *want, snapshot_fn *fn, vo
 bool snapshot_labels_differ(const json_t *labels, const struct snapshot_source *source);
 
 /*
- * Finds one snapshot: a manifest id, a unique prefix of at least 4 digits, or "latest" (newest complete one; of `only`
- * if given; without it, if several sources exist: ERR_USAGE naming some of them and --as). ERR_NOT_FOUND; an ambiguous
- * prefix is ERR_USAGE naming the candidates.
+ * Finds one snapshot: a manifest id, the object id of its root directory ("k..."; what stock clients list), a unique
+ * prefix of either of at least 4 digits, or "latest" (newest complete one; of `only` if given; without it, if several
+ * sources exist: ERR_USAGE naming some of them and --as). ERR_NOT_FOUND; an ambiguous prefix, or a root directory that
+ * several snapshots share as nothing had changed, is ERR_USAGE naming the candidates.
  */
 int snapshot_find(struct repo *r, const char *what, const struct snapshot_source *only, struct snapshot *ret,
                   struct err *e);

@@ -395,9 +395,24 @@ static void test_find(void **state)
         assert_string_equal(s.id, ids[i]);
         snapshot_clear(&s);
     }
-    static const char *const none[] = {"xyz", "", "0123456789abcdef0123456789abcdef",
-                                       "0123456789abcdef0123456789abcdef0"};
-    for (size_t i = 0; i < 4; i++) {
+    /* By the root directory, as stock clients list it. */
+    char root[OBJECT_ID_TEXT], part[OBJECT_ID_TEXT];
+    assert_ok(snapshot_find(w.t.r, ids[2], NULL, &s, &e), &e);
+    object_id_text(&s.root.obj, root);
+    snapshot_clear(&s);
+    for (size_t n = strlen(root); n >= 12; n -= 10) {
+        snprintf(part, sizeof part, "%.*s", (int)n, root);
+        assert_ok(snapshot_find(w.t.r, part, NULL, &s, &e), &e);
+        assert_string_equal(s.id, ids[2]);
+        snapshot_clear(&s);
+    }
+    static const char *const none[] = {"xyz",
+                                       "",
+                                       "0123456789abcdef0123456789abcdef",
+                                       "0123456789abcdef0123456789abcdef0",
+                                       "k0123456789abcdef0123456789abcdef",
+                                       "kxyz1"};
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
         assert_true(snapshot_find(w.t.r, none[i], NULL, &s, &e) < 0);
         assert_int_equal(e.cls, ERR_NOT_FOUND);
     }
@@ -449,6 +464,18 @@ static void test_find(void **state)
     order[0] = 0;
     assert_ok(snapshots_each(w.t.r, &other, false, note_start, order, NULL, &e), &e);
     assert_int_equal(order[0], 1);
+
+    /* A root directory of two snapshots, of which a deletion, say, would have to choose one. */
+    char newest[33];
+    memcpy(newest, w.last, sizeof newest);
+    commit(&w);
+    assert_ok(snapshot_find(w.t.r, w.last, NULL, &s, &e), &e);
+    object_id_text(&s.root.obj, root);
+    snapshot_clear(&s);
+    assert_int_equal(snapshot_find(w.t.r, root, NULL, &s, &e), -EINVAL);
+    assert_int_equal(e.cls, ERR_USAGE);
+    assert_non_null(strstr(e.msg, newest));
+    assert_non_null(strstr(e.msg, w.last));
     world_free(&w);
 }
 
