@@ -290,13 +290,14 @@ test-s3-maintenance: test-programs
 	    $(if $(KOPIA),tests/interop/maintenance.sh)
 
 # Backups, maintenance and a copy in an S3 service of yours: make test-s3 S3_ENDPOINT=http://HOST:PORT S3_BUCKET=NAME
-# S3_KEYS=FILE (as credentials = FILE of a repository). What it stores has a prefix of its own, and stays.
+# S3_KEYS=FILE (as credentials = FILE of a repository), S3_CA=FILE if its certificate is not of a public authority. What
+# it stores has a prefix of its own, and stays.
 .PHONY: test-s3
 test-s3: test-programs
 	@[ -n "$(S3_ENDPOINT)" ] && [ -n "$(S3_BUCKET)" ] && [ -r "$(S3_KEYS)" ] || { echo "make test-s3: give" \
 	    "S3_ENDPOINT=http://HOST:PORT S3_BUCKET=NAME S3_KEYS=FILE (lines access-key = and secret-key =)" >&2; exit 2; }
-	@$(TEST_ENV) S3_ENDPOINT=$(S3_ENDPOINT) S3_BUCKET=$(S3_BUCKET) S3_KEYS=$(abspath $(S3_KEYS)) AGAIN=0 \
-	    TEST_TIMEOUT=1800 tests/run.sh tests/interop/s3-service.sh
+	@$(TEST_ENV) S3_ENDPOINT=$(S3_ENDPOINT) S3_BUCKET=$(S3_BUCKET) S3_KEYS=$(abspath $(S3_KEYS)) \
+	    S3_CA=$(abspath $(S3_CA)) AGAIN=0 TEST_TIMEOUT=1800 tests/run.sh tests/interop/s3-service.sh
 
 # The engine's decisions against their model for a long time, on all CPUs: make model SEQUENCES=200000. All parts
 # together must reach each cell of the state tables a hundred times.
@@ -555,7 +556,7 @@ Test
   make memory-long        limits of memory beside an index of ten million contents
   make maintenance-long   runs of maintenance among writers of all kinds, killed ones too; KOPIA=/path/to/kopia:
                           beside stock Kopia; SEEDS="1 2" ROUNDS=50
-  make test-s3            a repository in an S3 service of yours: S3_ENDPOINT=URL S3_BUCKET=NAME S3_KEYS=FILE
+  make test-s3            a repository in an S3 service of yours: S3_ENDPOINT=URL S3_BUCKET=NAME S3_KEYS=FILE S3_CA=FILE
   make test-s3-maintenance the scripts of maintenance with repositories in S3; KOPIA=/path/to/kopia: beside stock Kopia
   make soak               the daemon under random faults: OPS=1000 operations
   make fuzz               libFuzzer (clang): FUZZ_SECONDS=30 for each target

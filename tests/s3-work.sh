@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # What is done with a repository in any S3 service, after tests/lib.sh: S3_ENDPOINT, S3_BUCKET, and the file of
-# credentials S3_KEYS. What it puts has a prefix of its own, and stays.
+# credentials S3_KEYS; S3_CA: of its certificate. What it puts has a prefix of its own, and stays.
 secret "$WORK/keys" <"$S3_KEYS"
 mkdir -p "$WORK/conf"
 printf '[daemon]\nnode-name = n1\n[repository "far"]\ntype = s3\nendpoint = %s\nbucket = %s\nprefix = test-%s-%s/\n' \
     "$S3_ENDPOINT" "$S3_BUCKET" "$(date +%s)" $$ >"$WORK/conf/snapferry.ini"
 printf 'credentials = %s\npassword-file = %s\n' "$WORK/keys" "$WORK/password" >>"$WORK/conf/snapferry.ini"
+[ -z "${S3_CA:-}" ] || printf 'ca-file = %s\n' "$S3_CA" >>"$WORK/conf/snapferry.ini"
 far() { "$SF" --config-dir "$WORK/conf" -r far "$@"; }
 bytes() { far repo status --json | result packBytes; }
 for v in a b c; do random_file "$WORK/$v" 9000000 $((RANDOM + 1)); done
