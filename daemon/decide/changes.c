@@ -157,6 +157,8 @@ bool changes_list(struct decide *d, struct operation *op)
     json_t *base = n ? native_desc_to_json(n->native) : NULL;
     if (base && native_row_is_bookmark(n))
         jset_bool(base, "gone", true);
+    if (base && native_row_is_bookmark(n) && n->why_removed[0])
+        jset_bool(base, "removed", true);
     json_t *in = json_pack("{s:o,s:o*,s:o,s:O*}", "class", class_desc_to_json(op->own), "base", base, "native",
                            native_desc_to_json(op->native_doc), "allocated", allocated ? op->exposure : NULL);
     const int64_t seconds = list_s(d, op);

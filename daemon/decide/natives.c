@@ -497,7 +497,10 @@ void natives_removed(struct decide *d, const struct step_answer *answer)
         /* It may have ceased to be a base meanwhile: then the next plan removes the bookmark. */
         if (!a->bookmark)
             native_forget(d, &r, "removed");
-        else if (r.state == NATIVE_REMOVING)
+        else if (r.state == NATIVE_REMOVING) {
+            if (a->gone) /* it was not us, which concerns who uses the bookmark */
+                str_clear(&r.why_removed);
             native_row_become(d, &r, NATIVE_MISSING);
+        }
     }
 }

@@ -91,7 +91,8 @@ int native_from_json(struct native *ret, const json_t *j, struct err *e)
         (rc = field_u64(j, what, "used", &ret->used, false, e)) < 0 ||
         (rc = field_bool(j, what, "crash_consistent", &ret->crash_consistent, e)) < 0 ||
         (rc = field_text(j, what, "change_id", ret->change_id, sizeof ret->change_id, false, e)) < 0 ||
-        (json_object_get(j, "gone") && (rc = field_bool(j, what, "gone", &ret->gone, e)) < 0))
+        (json_object_get(j, "gone") && (rc = field_bool(j, what, "gone", &ret->gone, e)) < 0) ||
+        (json_object_get(j, "removed") && (rc = field_bool(j, what, "removed", &ret->removed, e)) < 0))
         return rc;
     return 0;
 }

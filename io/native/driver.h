@@ -86,7 +86,8 @@ struct native {
     uint64_t size;                /* exact bytes of the volume at that time */
     uint64_t used;                /* bytes it holds exclusively, UINT64_MAX if unknown */
     bool crash_consistent;        /* false: taken without a snapshot (device), or not at one point in time */
-    bool gone;                    /* of a base that was recorded: it was removed, and a bookmark of it is left */
+    bool gone;                    /* of a base that was recorded: it is not there, and a bookmark of it is left */
+    bool removed;                 /* of one that is gone: it was us who removed it, no other program */
     /* What its storage knows it by and never gives to another one (LV UUID, thin id and transaction; guid; inode and
      * generation): equal only if it is the very same state of the volume. [A-Za-z0-9._:-]; "": it cannot be compared
      * with another one. */
@@ -403,8 +404,9 @@ int driver_allocated_sealed(const struct driver_class *c, const struct exposure 
  * of the wrong type or too long. NULL for what cannot be represented: text that is not UTF-8. volume: name, id, pool,
  * labels (absent: none), size, allocated (null: unknown), sector, block, in_use; all but name, id and size may be
  * absent. native: alias, volume_id, volume_name, backup, operation, repository, created_ns, seq, handle, size, used
- * (null: unknown), crash_consistent, change_id (may be absent), gone (read only, may be absent). exposure: mechanism
- * (its name), read_only, path, handle, alias, class, where, size, copied, seconds. target: path, handle, final, size.
+ * (null: unknown), crash_consistent, change_id (may be absent), gone and removed (read only, may be absent). exposure:
+ * mechanism (its name), read_only, path, handle, alias, class, where, size, copied, seconds. target: path, handle,
+ * final, size.
  */
 json_t *volume_to_json(const struct volume *v);
 int volume_from_json(struct volume *ret, const json_t *j, struct err *e);

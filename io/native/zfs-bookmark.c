@@ -141,6 +141,103 @@ int zfs_bookmark_row(const struct driver_class *c, const char *alias, const char
     return 0;
 }
 
+/* ---- the volume since then ---- */
+
+/*
+ * What is born after the bookmark is what has changed since only if nothing was put back meanwhile, and all that was
+ * received since was born after it. `zfs rollback` destroys bookmarks that are newer than where it goes; `zfs receive
+ * -F` does not, and what it receives is born while it runs, which may be before the bookmark was made. It always
+ * leaves a snapshot that was not taken here, whose time of creation is that of its sender.
+ */
+#define CLOCKS_S 5 /* by which the clock of the sender may be ahead */
+
+struct lineage {
+    const struct zfs_row *mark, *newer;
+    const struct zfs_report *of;
+    uint64_t pool;
+    uint64_t made;        /* the bookmark's snapshot, seconds */
+    bool read_only;       /* the volume: nothing but `zfs receive` writes to it */
+    const char *other;    /* a snapshot between both that snapferry has not taken */
+    const char *received; /* one that is older than its place among the others */
+};
+
+/* Ours have a property of their own; one that was received has not. */
+static bool is_taken_here(const struct lineage *x, const char *name)
+{
+    CLEANUP_FREE struct zfs_tag *t = malloc(sizeof *t);
+    const struct zfs_row *row = zfs_find(x->of, name);
+    return t && row && zfs_tag_read(row, x->pool, zfs_volume_guid(x->of, name), t) == 0;
+}
+
+/* Name, transaction group, creation, readonly; false: it cannot be read. */
+static bool lineage_line(struct lineage *x, char *line, bool first)
+{
+    const char *name = strsep(&line, "\t"), *group = strsep(&line, "\t"), *made = strsep(&line, "\t");
+    uint64_t txg, seconds;
+    if (!number(group, &txg) || !number(made, &seconds) || !line)
+        return false;
+    if (first) {
+        if (strcmp(name, x->mark->name) == 0)
+            x->made = seconds;
+        else if (!strpbrk(name, "@#"))
+            x->read_only = strcmp(line, "on") == 0;
+        return true;
+    }
+    if (!strchr(name, '@') || txg <= x->mark->txg || txg >= x->newer->txg || is_taken_here(x, name))
+        return true;
+    x->other = name;
+    if (seconds <= x->made + CLOCKS_S)
+        x->received = name;
+    return true;
+}
+
+static int lineage_read(struct lineage *x, char *out, struct err *e)
+{
+    CLEANUP_FREE char *again = strdup(out);
+    if (!again)
+        return err_nomem(e);
+    for (unsigned pass = 0; pass < 2; pass++)
+        for (char *rest = pass ? out : again, *line; (line = strsep(&rest, "\n")) && *line;)
+            if (!lineage_line(x, line, !pass))
+                return err_set(e, ERR_GENERIC, EINVAL, "cannot read what zfs list reports of bookmark %.300s",
+                               x->mark->name);
+    return x->made ? 0 : err_plain(e, ERR_NOT_FOUND, ENOENT, "bookmark %.300s has disappeared", x->mark->name);
+}
+
+int zfs_bookmark_check(const struct native *base, const struct zfs_row *mark, const struct zfs_report *of,
+                       const struct zfs_row *newer, struct changed_answer *a, struct err *e)
+{
+    char dataset[ZFS_NAME_MAX];
+    const char *const args[] = {
+        "list",  "-Hp", "-d", "1", "-t", "volume,snapshot,bookmark", "-o", "name,createtxg,creation,readonly",
+        dataset, NULL};
+    CLEANUP_FREE char *out = NULL;
+    struct zfs_pool pool;
+    struct lineage x = {.mark = mark, .newer = newer, .of = of};
+    zfs_dataset_of(newer->name, dataset);
+    int rc = zfs_pool_read(&pool, dataset, e);
+    if (rc == 0)
+        rc = zfs_look(args, &out, e);
+    if (rc == -ENOENT)
+        rc = err_plain(e, ERR_NOT_FOUND, ENOENT, "%s has disappeared", dataset);
+    x.pool = rc == 0 ? pool.guid : 0;
+    if (rc == 0)
+        rc = lineage_read(&x, out, e);
+    if (rc < 0)
+        return rc;
+    if (x.received)
+        return changed_doubt(a, CHANGED_UNCERTAIN,
+                             "%.200s came after native snapshot %s and is not younger: it was received (zfs receive "
+                             "-F), and a bookmark does not tell what that has changed",
+                             x.received, base->tag.alias);
+    if (x.other && !base->removed && !x.read_only)
+        return changed_doubt(a, CHANGED_UNCERTAIN,
+                             "another program has destroyed native snapshot %s, and %.200s is newer: if that was "
+                             "received (zfs receive -F) a bookmark does not tell what was put back",
+                             base->tag.alias, x.other);
+    return 0;
+}
+
 /* ---- the driver's functions ---- */
 
 static void change_id(uint64_t guid, char ret[CHANGE_ID_MAX])

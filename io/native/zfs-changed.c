@@ -145,7 +145,9 @@ int zfs_changed(const struct driver_class *c, const struct native *base, const s
                       b->name, of_new);
     else if (rc == 0 && b->txg >= s->txg)
         changed_doubt(ret, CHANGED_BASE_OTHER, "%s is not older than %s", b->name, s->name);
-    else if (rc == 0)
+    else if (rc == 0 && b == &old.mark)
+        rc = zfs_bookmark_check(base, b, &new, s, ret, e);
+    if (rc == 0 && ret->state == CHANGED_LISTED)
         rc = list_stream(c, b, s, list, ret, e);
     zfs_report_free(&old.report);
     zfs_report_free(&new);

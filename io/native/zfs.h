@@ -217,6 +217,13 @@ bool zfs_bookmark_split(const char *name, char alias[ALIAS_LEN + 1], uint64_t *p
  * name (which is `name`), guid, txg. -ENOENT without a message. */
 int zfs_bookmark_row(const struct driver_class *c, const char *alias, const char *dataset, char name[ZFS_NAME_MAX],
                      struct zfs_row *ret, struct err *e);
+/*
+ * Whether the volume has gone on from the bookmark `mark` of `base` to its snapshot `newer`, as far as its snapshots
+ * tell: `zfs receive -F` destroys what is newer than what it received before, puts the volume back to that, and leaves
+ * bookmarks alone. `of`: the volume with all its snapshots. Else CHANGED_UNCERTAIN.
+ */
+int zfs_bookmark_check(const struct native *base, const struct zfs_row *mark, const struct zfs_report *of,
+                       const struct zfs_row *newer, struct changed_answer *a, struct err *e);
 int zfs_bookmark(const struct driver_class *c, const struct native *n, struct err *e);
 int zfs_bookmark_find(const struct driver_class *c, const struct native *known, const struct native *newer,
                       struct native *ret, struct err *e);

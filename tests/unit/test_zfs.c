@@ -3,6 +3,7 @@
  * the sentences of its errors. The rest is tests/vm/14-zfs.sh. */
 #include "tests/unit/places.h"
 #include "tests/unit/test.h"
+#include "tests/unit/zfs-standin.h"
 
 #include "base/throttle.h"
 #include "base/time.h"
@@ -13,9 +14,6 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <sys/stat.h>
-
-static char dir[] = "/tmp/snapferry-zfs-XXXXXX";
-#define ALIAS "11111111-2222-4333-8444-555555555555"
 
 static int setup(void **state)
 {
@@ -484,18 +482,6 @@ static void classes(void **state)
 
 /* ---- a stand-in for zfs(8), to inject faults ---- */
 
-static void stand_in(const char *text)
-{
-    static char path[300];
-    char script[2000];
-    snprintf(path, sizeof path, "%s/zfs", dir);
-    unlink(path);
-    int n = snprintf(script, sizeof script, "#!/bin/sh\n%s\n", text);
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0755);
-    assert_true(fd >= 0 && write(fd, script, (size_t)n) == n && close(fd) == 0);
-    zfs_programs_test(path, path);
-}
-
 static void what_zfs_says(void **state)
 {
     (void)state;
@@ -594,10 +580,6 @@ static void a_snapshot_that_is_gone_meanwhile(void **state)
 
 /* ---- bookmarks ---- */
 
-#define POOL_GUID "14735839334937578500"
-#define MARK "tank/vm/d1#snapferry-" ALIAS ":" POOL_GUID ":n"
-#define S1_GUID "10004321963652763769"
-
 static void names_of_bookmarks(void **state)
 {
     (void)state;
@@ -625,98 +607,6 @@ static void names_of_bookmarks(void **state)
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (zfs_bookmark_split(others[i], alias, &pool, &node))
             fail_msg("%s", others[i]);
-}
-
-/* ZFS with bookmarks in a file, snapshot s2 and no longer s1. */
-static void stand_in_with_bookmarks(const char *marks)
-{
-    char script[1900], path[300];
-    char *CLEANUP_FREE report = realpath(fixture_path("zfs/get"), NULL);
-    char *CLEANUP_FREE pool = realpath(fixture_path("zfs/pool"), NULL);
-    char *CLEANUP_FREE stream = realpath(fixture_path("zfs/embedded.stream"), NULL);
-    snprintf(path, sizeof path, "%s/marks", dir);
-    FILE *f = fopen(path, "w");
-    assert_true(f && fputs(marks, f) >= 0 && fclose(f) == 0);
-    snprintf(script, sizeof script,
-             "echo \"$*\" >>%s/calls\n"
-             "marks=%s/marks tab=$(printf '\\t') last=$(eval echo \\\"\\$$#\\\")\n"
-             "has() { grep -q \"^$1$tab\" $marks; }\n"
-             "case \"$*\" in\n"
-             "list*creation) cat $marks ;;\n"
-             "list*) grep \"^$last#\" $marks; true ;;\n"
-             "bookmark*) has \"$3\" && { echo \"cannot create bookmark '$3': bookmark exists\" >&2; exit 1; }\n"
-             "    printf '%%s\\t" S1_GUID "\\t19\\t1764400000\\n' \"$3\" >>$marks ;;\n"
-             "destroy*) has \"$2\" || { echo \"bookmark '$2' does not exist.\" >&2; exit 1; }\n"
-             "    grep -v \"^$2$tab\" $marks >$marks.new; mv $marks.new $marks ;;\n"
-             "send*" MARK "*|\"send -L -c -e tank/vm/d1@s2\") cat %s ;;\n"
-             "*property,source,value*) sed -e '/d1@s1/d' -e \"/d1@s2.snapferry:owner/s|-.-$|local$tab$(cat "
-             "%s/owner)|\" %s ;;\n"
-             "*property,value*) cat %s ;;\n"
-             "*) echo \"unexpected: $*\" >&2; exit 1 ;;\nesac",
-             dir, dir, stream, dir, report, pool);
-    stand_in(script);
-    snprintf(path, sizeof path, "%s/calls", dir);
-    unlink(path);
-}
-
-static void file_in_dir(const char *name, const char *text)
-{
-    char path[300];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    FILE *f = fopen(path, "w");
-    assert_true(f && fprintf(f, "%s\n", text) > 0 && fclose(f) == 0);
-}
-
-static void files_removed(void)
-{
-    static const char *const names[] = {"marks", "marks.new", "calls", "owner", "send_holes_without_birth_time"};
-    char path[300];
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        snprintf(path, sizeof path, "%s/%s", dir, names[i]);
-        unlink(path);
-    }
-}
-
-/* The newer one is ours. */
-static void own_s2(const struct native *s2)
-{
-    char value[ZFS_VALUE_MAX];
-    struct zfs_tag *CLEANUP_FREE t = calloc(1, sizeof *t);
-    assert_non_null(t);
-    t->kind = ZFS_NATIVE;
-    t->tag = s2->tag;
-    t->size = s2->size;
-    t->pool = 14735839334937578500u;
-    t->volume = 10282077169542838889u;
-    snprintf(t->node, sizeof t->node, "n");
-    assert_int_equal(zfs_tag_write(t, value, NULL), 0);
-    file_in_dir("owner", value);
-}
-
-/* How often all volumes were searched. */
-static unsigned searches(void)
-{
-    char path[300], line[500];
-    unsigned n = 0;
-    snprintf(path, sizeof path, "%s/calls", dir);
-    FILE *f = fopen(path, "r");
-    assert_non_null(f);
-    while (fgets(line, sizeof line, f))
-        n += strncmp(line, "get -Hp -t volume -o name,property,source,value", 47) == 0 && !strstr(line, " tank/");
-    fclose(f);
-    return n;
-}
-
-static void assert_marks(const char *want)
-{
-    char path[300], got[2000] = "";
-    snprintf(path, sizeof path, "%s/marks", dir);
-    FILE *f = fopen(path, "r");
-    assert_non_null(f);
-    const size_t n = fread(got, 1, sizeof got - 1, f);
-    fclose(f);
-    got[n] = '\0';
-    assert_string_equal(got, want);
 }
 
 static const struct driver_class class_n = {.name = "c", .driver = "zfs", .target = "", .node = "n"};
@@ -828,6 +718,54 @@ static void changes_since_a_bookmark(void **state)
         answer.state = CHANGED_LISTED;
         assert_int_equal(driver_zfs.changed(&class_n, base, s2, list, &answer, &e), 0);
         assert_int_equal(answer.state, cases[i].state);
+        changes_free(list);
+    }
+    files_removed();
+}
+
+/* `zfs receive -F` puts a volume back and leaves bookmarks: with one whose snapshot is gone nothing is listed where
+ * that may have happened. */
+static void a_bookmark_of_a_replica(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *read_only, *snapshots;
+        bool removed, ours; /* the base by us; the other one is ours */
+        const char *says;   /* NULL: listed */
+    } cases[] = {
+        {"off", "", false, false, NULL},
+        /* older than the bookmark, newer than the new snapshot */
+        {"off", "tank/vm/d1@auto\t18\t1764399000\t-", false, false, NULL},
+        {"off", "tank/vm/d1@auto\t29\t1764499000\t-", false, false, NULL},
+        {"off", "tank/vm/d1@auto\t25\t1764480000\t-", false, false, "tank/vm/d1@auto is newer: if that was received"},
+        {"off", "tank/vm/d1@auto\t25\t1764480000\t-", true, false, NULL},
+        {"on", "tank/vm/d1@auto\t25\t1764480000\t-", false, false, NULL},
+        /* sent before the bookmark was made, complete after it */
+        {"on", "tank/vm/d1@sync\t25\t1764399000\t-", false, false, "tank/vm/d1@sync came after native snapshot " ALIAS},
+        {"on", "tank/vm/d1@sync\t25\t1764400005\t-", true, false, "it was received"},
+        {"on", "tank/vm/d1@sync\t25\t1764400006\t-", true, false, NULL},
+        {"off", "tank/vm/d1@s2\t25\t1764399000\t-", false, true, NULL},
+        {"off", "tank/vm/d1@auto\t25\tx\t-", false, false, "cannot read what zfs list reports"},
+        {"off", "tank/vm/d1@auto\t25", false, false, "cannot read what zfs list reports"},
+    };
+    struct native *CLEANUP_FREE s2 = native_of("tank/vm/d1@s2", "758286736453163206");
+    struct native *CLEANUP_FREE base = native_of(MARK, S1_GUID);
+    zfs_module_test(dir);
+    file_in_dir("send_holes_without_birth_time", "1");
+    stand_in_with_bookmarks(OTHERS MARK "\t" S1_GUID "\t19\t1764400000\n");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct changed_answer answer = {.state = CHANGED_LISTED};
+        struct changes *list;
+        struct err e = ERR_INIT;
+        cases[i].ours ? own_s2(s2) : file_in_dir("owner", "-");
+        lineage(cases[i].read_only, cases[i].snapshots);
+        base->removed = cases[i].removed;
+        assert_int_equal(changes_new(&list, NULL), 0);
+        const int rc = driver_zfs.changed(&class_n, base, s2, list, &answer, &e);
+        const char *says = rc < 0 ? e.msg : answer.why;
+        if (cases[i].says ? !strstr(says, cases[i].says) || (rc == 0 && answer.state != CHANGED_UNCERTAIN)
+                          : rc < 0 || answer.state != CHANGED_LISTED)
+            fail_msg("case %zu: %s: %s", i, changed_state_name(answer.state), says);
         changes_free(list);
     }
     files_removed();
@@ -984,6 +922,7 @@ int main(void)
         cmocka_unit_test(names_of_bookmarks),
         cmocka_unit_test(a_bookmark),
         cmocka_unit_test(changes_since_a_bookmark),
+        cmocka_unit_test(a_bookmark_of_a_replica),
         cmocka_unit_test(a_list_at_a_rate),
         cmocka_unit_test(what_is_allocated_is_not_known),
         cmocka_unit_test(a_base_that_is_gone),

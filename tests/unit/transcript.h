@@ -110,7 +110,9 @@ static bool put_named(FILE *f, const json_t *o)
         fprintf(f, "%s", jstr(o, "name"));
     else if (json_object_get(o, "handle") && json_object_get(o, "volume_id"))
         fprintf(f, "native(%s, %lld bytes%s)", jstr(o, "alias"), (long long)jint(o, "used"),
-                jbool(o, "gone") ? ", gone" : "");
+                jbool(o, "removed") ? ", removed"
+                : jbool(o, "gone")  ? ", gone"
+                                    : "");
     else
         return false;
     return true;

@@ -286,6 +286,27 @@ zfs destroy "$(jq -r .handle <<<"$a")"
 same "destroyed by another tool: the same changes since its bookmark" "$(call changed "$a" "$b")" "$since"
 expect "a bookmark of another snapshot is no base" 0 '^base-other: ' -- \
     call changed "$(sed 's/"change_id":"zfs:/&1/' <<<"$a")" "$b"
+# `zfs receive -F` puts a volume back and leaves bookmarks. That of a snapshot which it destroyed is no base, nor one that
+# is made while it runs.
+zfs create -s -V 8M tank/vm/sender && until_true 30 test -b /dev/zvol/tank/vm/sender
+dd if=/srv/noise of=/dev/zvol/tank/vm/sender bs=64K count=8 conv=fsync status=none
+zfs snapshot tank/vm/sender@1 && zfs send tank/vm/sender@1 | zfs receive tank/vm/replica2
+R=/dev/zvol/tank/vm/replica2
+until_true 30 test -b $R
+dd if=/srv/noise of=$R bs=64K skip=9 seek=2 count=1 conv=notrunc,fsync status=none
+r=$(call snapshot $R "$(uuid)")
+call bookmark "$r"
+sleep 6
+dd if=/srv/noise of=/dev/zvol/tank/vm/sender bs=64K seek=20 count=1 conv=notrunc,fsync status=none
+zfs snapshot tank/vm/sender@2
+until_true 20 eval 'zfs send -i @1 tank/vm/sender@2 | zfs receive -F tank/vm/replica2' # udev may have it open
+check "it was received, and ours is destroyed" eval \
+    '[ "$(zfs list -H -d 1 -t snapshot -o name tank/vm/replica2 | tr "\n" " ")" = "tank/vm/replica2@1 tank/vm/replica2@2 " ]'
+check "its bookmark is not" eval 'marks -d 1 tank/vm/replica2 | grep -q snapferry-'
+s=$(call snapshot $R "$(uuid)")
+expect "what was put back is in no stream: a bookmark is no base" 0 '^uncertain: .*receive -F' -- \
+    call changed "$r" "$s"
+zfs destroy -r tank/vm/replica2 && zfs destroy -r tank/vm/sender
 zfs rename tank/vm/d1 tank/vm/d2
 expect "found in a volume that was renamed" 0 -- call unbookmark "$a"
 zfs rename tank/vm/d2 tank/vm/d1
@@ -409,6 +430,7 @@ same "it is the same volume" "$(call --match "$M" resolve /dev/zvol/tank/vm/twin
 expect "not over a mounted one" 17 'in use' -- \
     ask restore "$B2//dev/zvol/tank/vm/mounted" /dev/zvol/tank/vm/mounted --from repository --overwrite --wait
 same "its file is untouched" "$(sum_of /data/file)" "$sum"
+zfs snapshot tank/vm/twin@others # before the base: what is newer than it makes its bookmark doubtful
 B3=$(ask backup /dev/zvol/tank/vm/twin --wait --json | result id)
 same "a backup after the restore: Completed" "$(state "$B3")" Completed
 same "incremental: the parent's snapshot is one of the new volume" "$(twin "$B3" '.result.cbtSource, .fullReason' |
@@ -420,7 +442,7 @@ check "are those of the volume" cmp /dev/zvol/tank/vm/last /dev/zvol/tank/vm/twi
 
 # ---- the parent's native snapshot is gone, its bookmark is not ----
 T=/dev/zvol/tank/vm/twin
-zfs snapshot tank/vm/twin@others && zfs bookmark tank/vm/twin@others tank/vm/twin#cursor
+zfs bookmark tank/vm/twin@others tank/vm/twin#cursor
 base() { zfs list -H -d 1 -t snapshot -o name tank/vm/twin | grep snapferry-; }
 own_marks() { marks -d 1 tank/vm/twin | grep snapferry-; }
 same "the base has a bookmark" "$(own_marks | sed 's/:.*//; s/#/@/')" "$(base)"
