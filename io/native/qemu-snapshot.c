@@ -33,6 +33,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -43,6 +44,7 @@
 #define DELETE_S 20 /* until clients of an export are disconnected */
 #define STORAGE_S 5 /* in which the storage of fleecing images answers, or is taken for one that hangs */
 #define POLL_MS 50
+#define FULL_PERCENT 95 /* of the target: then no fleecing image is made */
 
 static int call(struct qmp *q, const char *command, json_t *args, struct err *e)
 {
@@ -170,6 +172,23 @@ struct making {
     bool begun; /* something may have been made */
 };
 
+/* What a guest overwrites would soon fill it, for all others that use it, and the backup would fail. */
+static int fleece_room(const struct making *m, int fd)
+{
+    struct statvfs fs;
+    if (fstatvfs(fd, &fs) < 0 || fs.f_blocks == 0) /* one that does not say: found out when it is written to */
+        return 0;
+    const double full = 100 - 100.0 * (double)fs.f_bavail / (double)fs.f_blocks;
+    if (full < FULL_PERCENT)
+        return 0;
+    err_plain(
+        m->e, ERR_NO_SPACE, ENOSPC,
+        "cannot make a fleecing image in %s: its file system is %.0f %% full, and what the guest overwrites during "
+        "the backup would be kept there",
+        m->c->target, full);
+    return err_hint(m->e, "free space there, or set another target in the class");
+}
+
 /* Unnamed: whatever happens, the kernel frees it with the last descriptor, that of QEMU. */
 static int fleece_file(const struct making *m, int *fd)
 {
@@ -181,6 +200,9 @@ static int fleece_file(const struct making *m, int *fd)
                        : errno == ENOENT ? ERR_USAGE
                                          : ERR_GENERIC,
                        errno, "cannot make a fleecing image in %s", m->c->target);
+    int rc = fleece_room(m, f);
+    if (rc < 0)
+        return rc;
     if (ftruncate(f, (off_t)m->node->size) < 0)
         return err_set(e, ERR_GENERIC, errno, "cannot make a fleecing image of %" PRIu64 " bytes in %s", m->node->size,
                        m->c->target);

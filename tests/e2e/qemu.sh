@@ -157,6 +157,10 @@ if is_root && mkdir "$WORK/small" && mount -t tmpfs -o size=1M none "$WORK/small
     check "and its backup fails" eval '! call --target "$WORK/small" cat "$X" >/dev/null 2>&1'
     call --target "$WORK/small" remove "$A" >/dev/null
     same "nothing is left of it" "$(vm_ours web1)" ""
+    head -c 1000K /dev/zero >"$WORK/small/others"
+    expect "a target that is nearly full is not filled: no snapshot" 18 'its file system is 9[5-9] % full' -- \
+        call --target "$WORK/small" snapshot "$V" "$(uuid)"
+    same "and nothing is left of that" "$(vm_ours web1)" ""
 else
     skip "a fleecing image without space" "needs root for a mount"
 fi
