@@ -299,8 +299,8 @@ sleep 6
 dd if=/srv/noise of=/dev/zvol/tank/vm/sender bs=64K seek=20 count=1 conv=notrunc,fsync status=none
 zfs snapshot tank/vm/sender@2
 until_true 20 eval 'zfs send -i @1 tank/vm/sender@2 | zfs receive -F tank/vm/replica2' # udev may have it open
-same "it was received, and ours is destroyed" "$(zfs list -H -d 1 -t snapshot -o name tank/vm/replica2 | sed 's/.*@//')" \
-    $'1\n2'
+same "it was received, and ours is destroyed" \
+    "$(zfs list -H -d 1 -t snapshot -o name tank/vm/replica2 | sed 's/.*@//')" $'1\n2'
 check "its bookmark is not" eval 'marks -d 1 tank/vm/replica2 | grep -q snapferry-'
 s=$(call snapshot $R "$(uuid)")
 expect "what was put back is in no stream: a bookmark is no base" 0 '^uncertain: .*receive -F' -- \
