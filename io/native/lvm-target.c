@@ -485,8 +485,6 @@ static int put_into_place(const struct driver_class *c, struct found *f, const s
         rc = check_existing(f->final, true, e);
     }
     if (rc == 0)
-        rc = sync_device(f->staging, what, e);
-    if (rc == 0)
         rc = inherit(f, old, alias, what, e);
     if (rc == 0 && old && !f->replaced)
         rc = mark_replaced(c, old, &f->staging_tag, what, e);
@@ -514,6 +512,12 @@ int lvm_target_commit(const struct driver_class *c, const struct restore_target 
     int rc = alias_of(t, alias, e);
     if (rc == 0)
         rc = look(c, &f, alias, t->final, e);
+    /* That may take minutes: whether the volume is in use is looked at afterwards. */
+    if (rc == 0 && f->staging && has_our_name(f->staging)) {
+        rc = sync_device(f->staging, what, e);
+        if (rc == 0)
+            rc = look(c, &f, alias, t->final, e);
+    }
     if (rc < 0)
         return rc;
     if (f->staging && has_our_name(f->staging))

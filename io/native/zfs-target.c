@@ -523,8 +523,6 @@ static int put_into_place(const struct driver_class *c, struct found **at, const
     if (f->final)
         rc = check_existing(f->final, f->replaced || f->staging_tag.overwrite, e);
     if (rc == 0)
-        rc = sync_device(f->staging, e);
-    if (rc == 0)
         rc = inherit(f, old, alias, what, e);
     if (rc == 0 && old && !f->replaced)
         rc = mark_replaced(f, old, what, e);
@@ -550,6 +548,12 @@ int zfs_target_commit(const struct driver_class *c, const struct restore_target 
     int rc = alias_of(t, alias, e);
     if (rc == 0)
         rc = look(c, &f, alias, t->final, e);
+    /* That may take minutes: whether the volume is in use is looked at afterwards. */
+    if (rc == 0 && f->staging && zfs_has_our_name(f->staging->name)) {
+        rc = sync_device(f->staging, e);
+        if (rc == 0)
+            rc = look(c, &f, alias, t->final, e);
+    }
     if (rc < 0)
         return rc;
     if (f->staging && zfs_has_our_name(f->staging->name))

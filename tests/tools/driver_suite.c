@@ -671,11 +671,18 @@ static void test_target(void)
        "aborted: the staging file goes, the volume stays");
     ok(d->target_abort(&own, &again, &e) == 0, "aborted again");
     refused(d->target_commit(&own, &again, &e), ERR_TARGET, "nothing is left to commit");
+    alias_new(second);
+    ok(d->target(&own, file, 4 * MIB, second, true, &again, &e) == 0 && fill_target(&again, 8), "once more");
     int lock = open(file, O_RDWR | O_CLOEXEC);
     struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     ok(lock >= 0 && fcntl(lock, F_OFD_SETLK, &l) == 0 && d->resolve(&own, file, &now, &e) == 0 && now.in_use,
        "a locked file is in use");
+    ok(stat(file, &st) == 0, "it is there");
+    const ino_t was = st.st_ino;
+    refused(d->target_commit(&own, &again, &e), ERR_TARGET, "in use since: it is not replaced under its user");
+    ok(stat(file, &st) == 0 && st.st_ino == was && exists(again.handle), "and all is as it was");
     close(lock);
+    ok(d->target_commit(&own, &again, &e) == 0 && stat(file, &st) == 0 && st.st_ino != was, "in use no longer: it is");
     unlink(file);
 }
 
