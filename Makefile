@@ -133,6 +133,7 @@ $(BUILD)/tests/unit/test_decide: KEYS += -Wl,--wrap=natives_gather
 $(addprefix $(BUILD)/tests/unit/test_,fetch_ahead content_ahead): KEYS += -Wl,--wrap=pthread_create
 $(BUILD)/tests/unit/test_other_nodes: KEYS += -Wl,--wrap=mono_ns,--wrap=repository_health,--wrap=scan_within
 $(BUILD)/tests/unit/test_sample: KEYS += -Wl,--wrap=mono_ns
+$(BUILD)/tests/unit/test_throttle: KEYS += -Wl,--wrap=mono_ns,--wrap=nanosleep
 $(BUILD)/tests/unit/%: $(BUILD)/tests/unit/%.o $(UNIT_OBJ) $(LIBS) $(FLAGS)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(KEYS) $(LIBS) $(PKG_LIBS) -lcmocka -lm

@@ -4,7 +4,8 @@
 
 #include <time.h>
 
-#define LOOK_NS (NS_PER_S / 10) /* interval at which a waiting thread checks for a stop */
+#define LOOK_NS (NS_PER_S / 10) /* interval at which a waiting thread checks for a stop and for another rate */
+#define PLACE_MAX (UINT64_MAX / 2)
 #define PIECE_MIN ((size_t)16 << 10)
 #define PIECE_MAX ((size_t)64 << 20)
 
@@ -25,29 +26,78 @@ static bool stopped(const struct throttle *t)
     return t->stop && atomic_load_explicit(t->stop, memory_order_relaxed);
 }
 
-uint64_t throttle_ahead_ns(struct throttle *t)
+/* ---- the queue ---- */
+
+/* When a place is due, by the rate of now. With the lock held and a rate. */
+static int64_t time_of(const struct throttle *t, uint64_t place)
 {
-    if (none(t) || stopped(t))
-        return 0;
-    uint64_t next = atomic_load(&t->next_ns), now = mono_ns();
-    return next > now ? next - now : 0;
+    const uint64_t behind = place > t->due_place ? place - t->due_place : 0;
+    const double ns = (double)behind * 1e9 / (double)t->due_rate;
+    return ns < (double)(INT64_MAX - t->since_ns) / 2 ? t->since_ns + (int64_t)ns + (behind > 0) : INT64_MAX;
 }
 
-/* When the bytes may be used: their place in the queue. */
+/* Brings the queue to `now` and to the rate of now. With the lock held. */
+static void advance(struct throttle *t, int64_t now, uint64_t rate)
+{
+    if (t->next_place == 0) /* not used before */
+        t->next_place = t->due_place = 1;
+    if (t->due_rate == 0 || time_of(t, t->next_place) <= now) {
+        t->due_place = t->next_place; /* nobody waits, and the time that nobody used is lost */
+        t->since_ns = now;
+    } else if (rate != t->due_rate) {
+        const uint64_t n = (uint64_t)((double)(now - t->since_ns) * (double)t->due_rate / 1e9);
+        const uint64_t most = t->next_place - t->due_place;
+        t->due_place += n < most ? n : most;
+        t->since_ns = now;
+    }
+    atomic_store_explicit(&t->due_rate, rate, memory_order_relaxed);
+}
+
+/* Whether there is no limit. The queue has to know, for when there is one again. */
+static bool none_now(struct throttle *t)
+{
+    if (!none(t))
+        return false;
+    if (t && atomic_load_explicit(&t->due_rate, memory_order_relaxed) != 0) {
+        pthread_mutex_lock(&t->lock);
+        if (none(t))
+            advance(t, mono_ns(), 0);
+        pthread_mutex_unlock(&t->lock);
+    }
+    return true;
+}
+
+/* Nanoseconds until a place is due, NULL: until the next one is. 0: now, or there is no limit. */
+static uint64_t ahead_of(struct throttle *t, const uint64_t *place)
+{
+    pthread_mutex_lock(&t->lock);
+    const int64_t now = mono_ns();
+    const uint64_t rate = rate_of(t);
+    advance(t, now, rate);
+    const int64_t at = rate ? time_of(t, place ? *place : t->next_place) : now;
+    pthread_mutex_unlock(&t->lock);
+    return at > now ? (uint64_t)(at - now) : 0;
+}
+
+uint64_t throttle_ahead_ns(struct throttle *t)
+{
+    return none_now(t) || stopped(t) ? 0 : ahead_of(t, NULL);
+}
+
+/* The place of the bytes in the queue, never 0. */
 static uint64_t reserve(struct throttle *t, uint64_t bytes)
 {
-    const uint64_t now = mono_ns(), rate = rate_of(t);
-    const uint64_t cost = rate ? (uint64_t)((double)bytes * 1e9 / (double)rate) : 0;
-    uint64_t next = atomic_load(&t->next_ns), at;
-    do
-        at = next > now ? next : now;
-    while (!atomic_compare_exchange_weak(&t->next_ns, &next, at + cost));
-    return at;
+    pthread_mutex_lock(&t->lock);
+    advance(t, mono_ns(), rate_of(t));
+    const uint64_t place = t->next_place;
+    t->next_place = bytes < PLACE_MAX - place ? place + bytes : PLACE_MAX;
+    pthread_mutex_unlock(&t->lock);
+    return place;
 }
 
 void throttle_take(struct throttle *t, uint64_t bytes)
 {
-    if (!none(t))
+    if (!none_now(t))
         reserve(t, bytes);
 }
 
@@ -60,27 +110,25 @@ static void pass(struct throttle *t, uint64_t bytes)
 uint64_t throttle_reserve(struct throttle *t, uint64_t bytes)
 {
     pass(t, bytes);
-    return none(t) ? 0 : reserve(t, bytes);
+    return none_now(t) ? 0 : reserve(t, bytes);
 }
 
 void throttle_until(struct throttle *t, uint64_t reserved)
 {
-    for (uint64_t now; reserved && !stopped(t) && !none(t) && (now = mono_ns()) < reserved;) {
-        const uint64_t ns = reserved - now < LOOK_NS ? reserved - now : LOOK_NS;
-        nanosleep(&(struct timespec){.tv_nsec = (long)ns}, NULL);
-    }
+    for (uint64_t ns; reserved && !none_now(t) && !stopped(t) && (ns = ahead_of(t, &reserved)) > 0;)
+        nanosleep(&(struct timespec){.tv_nsec = (long)(ns < LOOK_NS ? ns : LOOK_NS)}, NULL);
 }
 
 void throttle_wait(struct throttle *t, uint64_t bytes)
 {
-    if (none(t)) {
+    if (none_now(t)) {
         pass(t, bytes);
         return;
     }
-    const uint64_t most = throttle_piece(t, PIECE_MIN, PIECE_MAX);
     uint64_t n;
     do {
-        n = bytes < most || stopped(t) ? bytes : most;
+        const uint64_t most = throttle_piece(t, PIECE_MIN, PIECE_MAX);
+        n = bytes < most || stopped(t) || none(t) ? bytes : most;
         throttle_until(t, reserve(t, n));
         pass(t, n);
         bytes -= n;

@@ -4,11 +4,13 @@
  *
  * The generic cell rate algorithm (ITU-T I.371) without a burst: the bytes taken delay the next ones by their length
  * over the rate; unused time is lost. Over any period the rate is kept except for one piece at its beginning, so pieces
- * should be small compared with a second's worth. All functions are thread-safe.
+ * should be small compared with a second's worth. All functions are thread-safe. One that is all zeros but for its rate
+ * and pointers is ready; it may be copied until it is used.
  */
 #ifndef SNAPFERRY_BASE_THROTTLE_H
 #define SNAPFERRY_BASE_THROTTLE_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,14 +23,20 @@
 
 struct throttle {
     uint64_t rate; /* bytes per second; 0: no limit */
-    /* A rate that another thread may set to replace it: 0: none does, THROTTLE_NONE: there is no limit any more. What
-     * waits already waits as long as it was to, but not where there is no limit any more. NULL: the rate stays. */
+    /* A rate that another thread may set to replace it: 0: none does, THROTTLE_NONE: there is no limit any more. It is
+     * that of what waits already, too, within a tenth of a second. NULL: the rate stays. */
     const _Atomic uint64_t *changed;
     const _Atomic bool *stop; /* once true no thread waits any more; NULL: never */
     /* Counter of what throttle_wait() let pass, also without a rate; NULL: none. Of many bytes at once it is increased
      * as they become due, so that it moves steadily. */
     _Atomic uint64_t *passed;
-    _Atomic uint64_t next_ns; /* private: earliest time of the next bytes, CLOCK_MONOTONIC */
+    /* Private: the queue, in bytes and not in times, so that another rate is that of all who wait. A place is the
+     * number of the first of its bytes, from 1 on. due_place was due at since_ns (CLOCK_MONOTONIC), those behind it are
+     * due by due_rate; next_place is that of who comes next, and never before due_place. */
+    pthread_mutex_t lock; /* of the next */
+    uint64_t due_place, next_place;
+    int64_t since_ns;
+    _Atomic uint64_t due_rate; /* 0: there is no limit, or there never was a request */
 };
 
 /* Nanoseconds until bytes may be taken, 0: now. Of a NULL throttle or one without a rate 0. */

@@ -155,6 +155,21 @@ read-limit = 1GiB'
 check "reload: fast" ask reload --wait --quiet
 same "the backup that runs has the new limit" "$(wait_state "$F" Completed 60)" Completed
 check "at once" test "$(doc "$O" | jq '.result.seconds | floor')" -lt 40
+# A restore has places in the queue for all that it has fetched: they follow, too.
+config_add 70-mover '[mover]
+write-limit = 256KiB'
+check "reload: slow restores" ask reload --wait --quiet
+R2=$(askj restore "$F/$WORK/vol/a.img" "$WORK/vol/out2.img" --from repository | jq -r '.restore // empty')
+O=$(op_id "$R2")
+until_true 60 moving
+config_add 70-mover '[mover]
+write-limit = 1GiB'
+check "reload: fast restores" ask reload --wait --quiet
+same "the restore that runs has the new limit" "$(wait_state "$R2" Completed 60)" Completed
+took=$(doc "$O" | jq '.result.seconds | floor')
+check "what it has fetched already as well: $took s" test "$took" -lt 20
+check "and it is what was backed up" cmp "$WORK/vol/a.img" "$WORK/vol/out2.img"
+rm "$WORK/vol/out2.img"
 # Reloaded between its native snapshot and its mover.
 cat >"$WORK/hook" <<HOOK
 #!/bin/sh
