@@ -133,12 +133,16 @@ static int s3_read_upto(struct blobs *b, const char *name, uint64_t offset, void
 struct getting {
     uint8_t *data;
     size_t len, cap, max;
-    bool too_long, no_memory;
+    bool too_long, no_memory, part;
 };
 
 static int sink_whole(struct s3_exchange *x, const void *data, size_t len)
 {
     struct getting *g = x->arg;
+    if (x->status != 200) { /* a cache in between has had a part of it */
+        g->part = true;
+        return -EBADMSG;
+    }
     if (x->content_length > 0 && (uint64_t)x->content_length > g->max)
         g->too_long = true;
     if (g->too_long || len > g->max - g->len) {
@@ -168,6 +172,14 @@ static int restart_whole(void *arg)
     return 0;
 }
 
+/* What has no length of its own may end anywhere. */
+static int is_all(struct s3_store *s, const char *name, const struct s3_call *q, size_t len, struct err *e)
+{
+    struct blob_info i = {.length = len};
+    const int rc = q->x.content_length < 0 ? s->base.ops->stat(&s->base, name, &i, e) : 0;
+    return rc < 0 ? rc : i.length == len;
+}
+
 static int get_whole(struct s3_store *s, const char *name, struct getting *g, struct err *e)
 {
     char what[400];
@@ -176,20 +188,29 @@ static int get_whole(struct s3_store *s, const char *name, struct getting *g, st
     int rc = s3_past_query(s, name, version, e);
     if (rc < 0)
         return rc;
-    struct s3_call q = {.s = s, .method = "GET", .name = name, .query = version, .restart = restart_whole};
-    q.x.sink = sink_whole;
-    q.x.arg = g;
-    rc = s3_call(&q, e);
-    if (rc < 0)
-        return rc;
-    if (g->too_long)
-        return err_set(e, ERR_DAMAGE, EBADMSG, "blob %s of repository %s has more than the expected %zu bytes", name,
-                       s->base.location, g->max);
-    if (g->no_memory)
-        return err_nomem(e);
-    if (s3_missing(&q))
-        return blob_missing(&s->base, name, e);
-    return s3_succeeded(&q) ? 0 : s3_call_failed(&q, what, e);
+    for (unsigned n = 1;; n++) {
+        struct s3_call q = {.s = s, .method = "GET", .name = name, .query = version, .restart = restart_whole};
+        q.x.sink = sink_whole;
+        q.x.arg = g;
+        g->part = false;
+        rc = s3_call(&q, e);
+        if (rc < 0)
+            return rc;
+        if (g->too_long)
+            return err_set(e, ERR_DAMAGE, EBADMSG, "blob %s of repository %s has more than the expected %zu bytes",
+                           name, s->base.location, g->max);
+        if (g->no_memory)
+            return err_nomem(e);
+        if (s3_missing(&q))
+            return blob_missing(&s->base, name, e);
+        if (!s3_succeeded(&q) && !g->part)
+            return s3_call_failed(&q, what, e);
+        rc = g->part ? 0 : is_all(s, name, &q, g->len, e);
+        if (rc != 0)
+            return rc < 0 ? rc : 0;
+        if (n >= 3)
+            return err_set(e, ERR_GENERIC, 0, "cannot %s: %s does not answer with all of it", what, s->host);
+    }
 }
 
 static int s3_get(struct blobs *b, const char *name, size_t max, uint8_t **ret, size_t *len, struct err *e)
@@ -215,8 +236,8 @@ static int sink_nothing(struct s3_exchange *x, const void *data, size_t len)
 }
 
 /* The answer to a HEAD has no document that tells a blob that is missing from a bucket that is, or refused keys from
- * missing rights. 0: it is there after all. */
-static int why_no_head(struct s3_store *s, const char *name, const char *what, struct err *e)
+ * missing rights. 0: it is there after all, and has that length; -1: unknown. */
+static int ask_by_get(struct s3_store *s, const char *name, const char *what, int64_t *length, struct err *e)
 {
     struct s3_call q = {.s = s, .method = "GET", .name = name, .query = "", .range = "bytes=0-0"};
     q.x.sink = sink_nothing;
@@ -225,6 +246,7 @@ static int why_no_head(struct s3_store *s, const char *name, const char *what, s
         return rc;
     if (s3_missing(&q))
         return blob_missing(&s->base, name, e);
+    *length = q.x.status == 416 ? 0 : q.x.status == 206 ? q.x.range_total : q.x.content_length;
     return s3_succeeded(&q) || q.x.status == 416 ? 0 : s3_call_failed(&q, what, e);
 }
 
@@ -234,6 +256,7 @@ static int s3_stat(struct blobs *b, const char *name, struct blob_info *ret, str
     char what[400];
     describe(what, "look at blob", s, name);
     struct s3_call q;
+    int64_t length;
     for (unsigned n = 1;; n++) {
         q = (struct s3_call){.s = s, .method = "HEAD", .name = name, .query = ""};
         int rc = s3_call(&q, e);
@@ -241,15 +264,19 @@ static int s3_stat(struct blobs *b, const char *name, struct blob_info *ret, str
             return rc;
         if (s3_succeeded(&q))
             break;
-        if ((rc = why_no_head(s, name, what, e)) < 0)
+        if ((rc = ask_by_get(s, name, what, &length, e)) < 0)
             return rc;
         if (n >= 3)
             return s3_call_failed(&q, what, e);
     }
-    if (q.x.content_length < 0)
+    length = q.x.content_length;
+    const int rc = length < 0 ? ask_by_get(s, name, what, &length, e) : 0;
+    if (rc < 0)
+        return rc;
+    if (length < 0)
         return err_set(e, ERR_GENERIC, 0, "cannot %s: the response of %s has no length", what, s->host);
     snprintf(ret->name, sizeof ret->name, "%s", name);
-    ret->length = (uint64_t)q.x.content_length;
+    ret->length = (uint64_t)length;
     ret->mtime_ns = q.x.modified_ns;
     return 0;
 }
@@ -386,17 +413,19 @@ static int list_all(struct s3_store *s, const char *prefix, struct listing *l, s
 {
     char token[S3_TOKEN_MAX + 1] = "";
     unsigned asks = TOLD_MAX;
+    struct s3_turns turns = {.pages = 0};
     int rc = 0;
     do {
         rc = list_page(s, prefix, token, S3_PAGE_MAX, l, e);
+        if (rc == 0 && l->page.truncated &&
+            (!strcmp(token, l->page.token) || s3_turns(&turns, l->page.sum, l->page.empty)))
+            rc = err_set(e, ERR_GENERIC, 0, "cannot list the blobs in %s: %s repeats the same page", s->base.location,
+                         s->host);
         for (size_t i = 0; rc == 0 && i < l->page.n; i++) {
             const struct blob_info *b = &l->page.blobs[i];
             if (b->name[0] != '.')
                 rc = list_seen(s, s3_changes_find(own, b->name), b, &asks, fn, arg, e);
         }
-        if (rc == 0 && l->page.truncated && !strcmp(token, l->page.token))
-            rc = err_set(e, ERR_GENERIC, 0, "cannot list the blobs in %s: %s repeats the same page", s->base.location,
-                         s->host);
         memcpy(token, l->page.token, sizeof token);
     } while (rc == 0 && l->page.truncated);
     if (own->n)
@@ -683,6 +712,7 @@ static int set_names(struct s3_store *s, const struct s3_place *p, struct err *e
     if (place_host(p, &scheme, full) < 0)
         return err_set(e, ERR_USAGE, ENAMETOOLONG, "the name of the host of %.200s is too long", p->endpoint);
     s->tls = !strcmp(scheme, "https");
+    s->dotted = s->tls && p->virtual_host && strchr(p->bucket, '.');
     s->tries = p->tries ? p->tries : TRIES;
     s->pause_ms = p->pause_ms ? p->pause_ms : PAUSE_MS;
     bool ok = text_set(&s->host, full, "") && text_set(&s->scheme, scheme, "") && text_set(&s->prefix, p->prefix, "") &&

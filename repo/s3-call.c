@@ -12,6 +12,7 @@
 
 #define TRIES_FIRST 3 /* of a server that has never answered: more likely a wrong address than an outage */
 #define PAUSE_MAX_MS 20000
+#define RETRY_AFTER_MAX_S 60 /* of a pause that the server asks for */
 #define TRIES_HURRY 2
 #define LOOK_MS 50    /* how often a pause looks at the stop flag */
 #define RENEW_MS 2000 /* between two looks for other keys */
@@ -143,10 +144,22 @@ static const char *const of_room[] = {"QuotaExceeded",     "InsufficientCapacity
                                       "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded", NULL};
 static const char *const of_clock[] = {"RequestTimeTooSkewed", "RequestExpired", NULL};
 
+/* A status of success, and a document in the place of what was asked: of what stands before the server, or of a server
+ * that has failed since it had sent the status. */
+static bool is_other_document(const struct s3_call *q)
+{
+    const char *text = q->x.error;
+    /* Swift has that type for an empty body. */
+    if (q->x.page && (q->x.error_len > 0 || (!strcmp(q->method, "HEAD") && q->x.content_length != 0)))
+        return true;
+    return q->x.error_len > 0 && (q->error.code[0] || (q->x.has_body && text[strspn(text, " \t\r\n")] == '<'));
+}
+
 static enum verdict judge_status(const struct s3_call *q)
 {
     const long status = q->x.status;
-    if (status == 200 || status == 204 || status == 206)
+    const bool good = status == 200 || status == 204 || status == 206;
+    if (good && !is_other_document(q))
         return OK;
     if (code_is(q, of_room)) /* whatever the status: some services say so with 403 or 503 */
         return FINAL;
@@ -154,7 +167,7 @@ static enum verdict judge_status(const struct s3_call *q)
         return AGAIN_CLOCK;
     if (code_is(q, of_keys))
         return AGAIN_KEYS;
-    if (code_is(q, passing) || status == 429 || status == 408 ||
+    if (good || code_is(q, passing) || status == 429 || status == 408 ||
         (status >= 500 && status != 501 && status != 505 && status != 507))
         return AGAIN;
     return FINAL;
@@ -202,8 +215,8 @@ static void pause_ms(const struct s3_store *s, uint64_t ms)
     }
 }
 
-/* Between half and all of a pause that doubles. */
-static void wait_before(const struct s3_store *s, unsigned tries)
+/* Between half and all of a pause that doubles; what the server asks for where that is longer. */
+static void wait_before(const struct s3_store *s, unsigned tries, unsigned asked_s)
 {
     uint64_t ms = s->pause_ms;
     for (unsigned i = 1; i < tries && ms < PAUSE_MAX_MS; i++)
@@ -212,7 +225,9 @@ static void wait_before(const struct s3_store *s, unsigned tries)
         ms = PAUSE_MAX_MS;
     uint32_t random = 0;
     RAND_bytes((uint8_t *)&random, sizeof random);
-    pause_ms(s, ms / 2 + random % (ms / 2 + 1));
+    const uint64_t asked_ms = 1000 * (uint64_t)(asked_s < RETRY_AFTER_MAX_S ? asked_s : RETRY_AFTER_MAX_S);
+    ms = ms / 2 + random % (ms / 2 + 1);
+    pause_ms(s, asked_ms > ms ? asked_ms + ms : ms);
 }
 
 /* Whether other keys than those that were refused are there now. */
@@ -315,7 +330,7 @@ int s3_call(struct s3_call *q, struct err *e)
         log_debug("%s %s in %s: %ld %s, repeated", q->method, q->name ? q->name : "list", s->base.location, q->x.status,
                   reason(q));
         if (v == AGAIN || v == AGAIN_FIRST)
-            wait_before(s, n);
+            wait_before(s, n, q->result == S3_ANSWERED ? q->x.retry_after_s : 0);
     }
 }
 
@@ -362,6 +377,10 @@ static int fail_transport(const struct s3_call *q, const char *what, struct err 
     case S3_CERTIFICATE:
         err_set(e, ERR_PERMISSION, 0, "cannot %s: the TLS connection to %s is not trusted: %s", what, s->host,
                 q->x.why);
+        if (s->dotted)
+            return err_hint(
+                e, "a certificate of the service fits no bucket with a dot in its name: set virtual-host = no; "
+                   "for a certificate authority of your own set ca-file");
         return err_hint(e, "for a certificate authority of your own set ca-file; check the name in endpoint");
     case S3_STALLED:
         err_plain(e, ERR_GENERIC, ETIMEDOUT, "cannot %s: %s does not answer", what, s->host);
@@ -421,6 +440,12 @@ static int fail_final(const struct s3_call *q, const char *what, struct err *e)
         err_set(e, ERR_PERMISSION, 0, "cannot %s: %s denies it (%s)", what, s->host,
                 q->error.code[0] ? q->error.code : "status 403");
         return err_hint(e, "the key needs the rights to list the bucket and to get, put and delete its objects");
+    }
+    if (q->x.status < 300) {
+        err_plain(e, ERR_GENERIC, EREMOTEIO, "cannot %s: %s answers with %s%s%s", what, s->host,
+                  q->error.code[0] ? "an error" : "a document that is none of S3", *text ? ": " : "", text);
+        return err_hint(e, "does a proxy, a portal or another web server answer in the place of the storage? The "
+                           "operation can be repeated");
     }
     /* What passes is worth another attempt of the whole operation. */
     err_plain(e, ERR_GENERIC, judge_status(q) == AGAIN ? EREMOTEIO : 0, "cannot %s: %s answered with status %ld%s%s",

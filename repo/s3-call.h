@@ -26,6 +26,7 @@ struct s3_store {
     struct s3_classes *classes; /* of objects that are put (s3-class.h) */
     struct s3_summer *summer;   /* of what is uploaded: with SHA-256 where TLS does not protect it */
     bool tls;
+    bool dotted; /* the bucket has a dot, and is part of a name for which there is a certificate */
     unsigned tries, pause_ms;
     pthread_rwlock_t keys_lock; /* of the next four */
     char lock_mode[16];         /* of objects that are put; "": none */

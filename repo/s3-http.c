@@ -138,9 +138,9 @@ static size_t on_body(char *data, size_t size, size_t n, void *arg)
 {
     struct s3_exchange *x = arg;
     const size_t len = size * n;
-    if (x->status == 200 || x->status == 206) {
+    if (x->sink && !x->page && (x->status == 200 || x->status == 206)) {
         throttle_wait(x->reads, len);
-        return !x->sink || x->sink(x, data, len) >= 0 ? len : CURL_WRITEFUNC_ERROR;
+        return x->sink(x, data, len) >= 0 ? len : CURL_WRITEFUNC_ERROR;
     }
     const size_t room = S3_ERROR_BODY - x->error_len, keep = len < room ? len : room;
     memcpy(x->error + x->error_len, data, keep);
@@ -215,6 +215,8 @@ static void response_reset(struct s3_exchange *x)
     x->status = 0;
     x->date_ns = x->modified_ns = 0;
     x->content_length = x->range_from = x->range_total = -1;
+    x->retry_after_s = 0;
+    x->page = false;
     x->region[0] = x->error[0] = '\0';
     x->error_len = 0;
 }
@@ -236,6 +238,11 @@ static size_t on_header(char *line, size_t size, size_t n, void *arg)
         on_range(x, v);
     } else if (header_is(line, len, "content-length", v, sizeof v)) {
         x->content_length = strtoll(v, NULL, 10);
+    } else if (header_is(line, len, "content-type", v, sizeof v)) {
+        x->page = !strncasecmp(v, "text/html", 9);
+    } else if (header_is(line, len, "retry-after", v, sizeof v)) {
+        const long s = strtol(v, NULL, 10); /* a date has none */
+        x->retry_after_s = s > 0 && s < 86400 ? (unsigned)s : 0;
     } else if (header_is(line, len, "x-amz-bucket-region", v, sizeof v)) {
         snprintf(x->region, sizeof x->region, "%s", v);
     }

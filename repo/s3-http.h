@@ -54,7 +54,7 @@ struct s3_exchange {
     const void *data; /* the body: memory, or where NULL the first `length` bytes of fd */
     int fd;
     uint64_t length;
-    /* Gets the body of a response of 200 or 206; negative: ends the transfer. */
+    /* Gets the body of a response of 200 or 206 that is no page; negative: ends the transfer. */
     int (*sink)(struct s3_exchange *x, const void *data, size_t len);
     void *arg;
     struct throttle *reads, *writes; /* of bodies; NULL: no limit */
@@ -65,8 +65,10 @@ struct s3_exchange {
     int64_t date_ns, modified_ns;    /* of its headers Date and Last-Modified; 0: none */
     int64_t content_length;          /* -1: unknown */
     int64_t range_from, range_total; /* of Content-Range; -1: none */
+    unsigned retry_after_s;          /* Retry-After in seconds; 0: none */
+    bool page;                       /* it is a page of the web: of what stands before the server */
     char region[64];                 /* x-amz-bucket-region */
-    char error[S3_ERROR_BODY + 1];   /* the body of other statuses, cut */
+    char error[S3_ERROR_BODY + 1];   /* the body that no sink gets, cut */
     size_t error_len;
     char why[256]; /* of a failure, in words */
     /* private */

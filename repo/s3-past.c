@@ -79,6 +79,7 @@ struct walk {
     struct s3_versions page;
     struct s3_parser *parser;
     bool malformed;
+    struct s3_turns turns;
     char key[S3_KEY_MAX + 1], id[S3_VERSION_MAX + 1]; /* markers of the page */
     struct s3_version best;                           /* of the name that is being walked over */
     char name[BLOB_NAME_MAX + 1];                     /* that name; "": none yet */
@@ -196,7 +197,8 @@ static int walk_one(struct s3_store *s, struct walk *w, const struct s3_version 
 
 static int walk_next(const struct s3_store *s, struct walk *w, struct err *e)
 {
-    if (!strcmp(w->key, w->page.next_key) && !strcmp(w->id, w->page.next_id))
+    if ((!strcmp(w->key, w->page.next_key) && !strcmp(w->id, w->page.next_id)) ||
+        s3_turns(&w->turns, w->page.sum, w->page.empty))
         return err_set(e, ERR_GENERIC, 0, "cannot list the versions in %s: %s repeats the same page", s->base.location,
                        s->host);
     memcpy(w->key, w->page.next_key, sizeof w->key);

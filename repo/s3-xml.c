@@ -10,7 +10,11 @@
 #include <string.h>
 
 #define DEPTH_MAX 16
-#define TEXT_MAX 4096 /* a key has 1024 bytes, encoded three times as many */
+#define DOCUMENT_MAX ((size_t)32 << 20) /* a page of 1000 keys and prefixes has a tenth of it */
+#define TOKEN_MAX ((size_t)256 << 10)   /* of markup; expat looks at all of one again with each piece that comes */
+#define EMPTY_MAX 10000 /* pages without a key one after another: of a bucket that has deleted millions, not billions  \
+                         */
+#define TEXT_MAX 4096   /* a key has 1024 bytes, encoded three times as many */
 
 struct s3_parser {
     XML_Parser xml;
@@ -21,7 +25,9 @@ struct s3_parser {
     unsigned depth;
     char name[4][32]; /* of the open elements, outermost first; longer names are cut, and none of ours is */
     char text[TEXT_MAX + 1];
-    size_t len;
+    size_t len, fed, since; /* bytes: of text, of the document, since the last token */
+    uint64_t sum;
+    bool empty;
     int rc;
     struct s3_version one; /* without versions: one.blob */
     bool has_key, has_size, has_time, has_id;
@@ -37,6 +43,7 @@ static void on_start(void *arg, const char *name, const char **attributes)
 {
     (void)attributes;
     struct s3_parser *x = arg;
+    x->since = 0;
     if (x->depth >= DEPTH_MAX) {
         fail(x, -EBADMSG);
         return;
@@ -55,6 +62,7 @@ static void on_start(void *arg, const char *name, const char **attributes)
 static void on_text(void *arg, const char *text, int len)
 {
     struct s3_parser *x = arg;
+    x->since = 0;
     if ((size_t)len > TEXT_MAX - x->len) {
         fail(x, -EBADMSG);
         return;
@@ -100,6 +108,15 @@ static void key_decode(struct s3_parser *x, const char *prefix)
         url_decode(x->text);
 }
 
+/* What a service must not list, since it was asked for no keys behind a slash; or nobody could be shown. */
+static bool is_foreign(const char *name)
+{
+    for (const char *p = name; *p; p++)
+        if ((unsigned char)*p < ' ' || *p == 0x7f || *p == '/')
+            return true;
+    return strstr(name, "..") != NULL;
+}
+
 static void take_key(struct s3_parser *x)
 {
     const char *prefix = x->page ? x->page->prefix : x->versions->prefix;
@@ -107,6 +124,8 @@ static void take_key(struct s3_parser *x)
     key_decode(x, prefix);
     const size_t len = strlen(x->text);
     x->has_key = !strncmp(x->text, prefix, n) && len > n && len - n <= BLOB_NAME_MAX;
+    if (x->has_key && is_foreign(x->text + n))
+        x->has_key = false;
     if (x->has_key)
         memcpy(x->one.blob.name, x->text + n, len - n + 1);
 }
@@ -159,6 +178,8 @@ static void page_end(struct s3_parser *x, const char *name)
     struct s3_page *p = x->page;
     if (x->depth == 1) {
         p->listed = !strcmp(name, "ListBucketResult");
+        p->sum = x->sum;
+        p->empty = x->empty;
     } else if (x->depth == 2) {
         if (!strcmp(name, "Contents"))
             take_blob(x);
@@ -211,6 +232,8 @@ static void versions_end(struct s3_parser *x, const char *name)
     struct s3_versions *v = x->versions;
     if (x->depth == 1) {
         v->listed = !strcmp(name, "ListVersionsResult");
+        v->sum = x->sum;
+        v->empty = x->empty;
     } else if (x->depth == 2) {
         if (!strcmp(name, "Version")) {
             take_version(x, false);
@@ -253,10 +276,21 @@ static void error_end(struct s3_parser *x, const char *name)
         snprintf(r->region, sizeof r->region, "%s", x->text);
 }
 
+/* FNV-1a. */
+static void sum_add(struct s3_parser *x)
+{
+    for (size_t i = 0; i <= x->len; i++)
+        x->sum = (x->sum ^ (uint8_t)x->text[i]) * 0x100000001b3u;
+    x->empty = false;
+}
+
 static void on_end(void *arg, const char *name)
 {
     struct s3_parser *x = arg;
+    x->since = 0;
     x->text[x->len] = '\0';
+    if (x->depth == 3 && (!strcmp(name, "Key") || !strcmp(name, "Prefix") || !strcmp(name, "VersionId")))
+        sum_add(x);
     if (x->page)
         page_end(x, name);
     else if (x->versions)
@@ -274,6 +308,8 @@ static bool parser_init(struct s3_parser *x)
     x->xml = XML_ParserCreate("UTF-8");
     if (!x->xml)
         return false;
+    x->sum = 0xcbf29ce484222325u;
+    x->empty = true;
     XML_SetUserData(x->xml, x);
     XML_SetElementHandler(x->xml, on_start, on_end);
     XML_SetCharacterDataHandler(x->xml, on_text);
@@ -334,7 +370,25 @@ static int parse(struct s3_parser *x, const void *data, size_t len, bool last)
 
 int s3_parser_feed(struct s3_parser *x, const void *data, size_t len)
 {
-    return len > 1 << 20 ? -EBADMSG : parse(x, data, len, false);
+    x->fed += len;
+    x->since += len;
+    const int rc = len > 1 << 20 || x->fed > DOCUMENT_MAX ? -EBADMSG : parse(x, data, len, false);
+    return rc == 0 && x->since > TOKEN_MAX ? -EBADMSG : rc;
+}
+
+/* Brent's search for a cycle: one page is kept, and exchanged for a later one ever more seldom. */
+bool s3_turns(struct s3_turns *t, uint64_t sum, bool empty)
+{
+    if (empty)
+        return ++t->empty > EMPTY_MAX;
+    t->empty = 0;
+    if (t->pages > 0 && sum == t->kept)
+        return true;
+    if (t->pages++ >= 2 * t->kept_at) {
+        t->kept = sum;
+        t->kept_at = t->pages;
+    }
+    return false;
 }
 
 int s3_parser_end(struct s3_parser *x)

@@ -17,6 +17,8 @@ struct s3_page {
     bool truncated;
     char token[S3_TOKEN_MAX + 1]; /* of the next page */
     bool listed;                  /* it was a list */
+    uint64_t sum;                 /* of all its keys and prefixes, also those that are left out */
+    bool empty;                   /* it has none */
 };
 void s3_page_free(struct s3_page *p);
 
@@ -35,8 +37,17 @@ struct s3_versions {
     bool truncated;
     char next_key[S3_KEY_MAX + 1], next_id[S3_VERSION_MAX + 1]; /* markers of the next page; next_id may be "" */
     bool listed;
+    uint64_t sum; /* these two as of struct s3_page */
+    bool empty;
 };
 void s3_versions_free(struct s3_versions *v);
+
+/* Pages of a list that has not ended, by their sums. True: one is there again, or there are too many empty ones. Starts
+ * as all zeros. */
+struct s3_turns {
+    uint64_t pages, kept_at, kept, empty;
+};
+bool s3_turns(struct s3_turns *t, uint64_t sum, bool empty);
 
 struct s3_parser;
 /* Empties the page, which must outlive the parser. */

@@ -267,6 +267,32 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.answer(200, b"<html><body>Welcome!</body></html>")
         elif kind == "doctype":
             self.answer(200, b'<!DOCTYPE x [<!ENTITY a "aaaa">]><ListBucketResult>&a;</ListBucketResult>')
+        elif kind == "page":  # of a portal or a proxy
+            self.answer(200, b"<html><body>Please log in</body></html>", [("Content-Type", "text/html; charset=utf-8")])
+        elif kind == "late-error":  # the status was sent before it failed
+            self.error(200, "InternalError")
+        elif kind == "moved":
+            self.answer(301, b"<Error><Code>PermanentRedirect</Code></Error>", [("x-amz-bucket-region", "eu-9")])
+        elif kind == "elsewhere":
+            self.error(307, "TemporaryRedirect", "<Region>eu-9</Region>")
+        elif kind == "skewed":
+            self.error(403, "RequestTimeTooSkewed")
+        elif kind == "busy":
+            self.answer(429, b"", [("Retry-After", "1")])
+        elif kind == "conflict":
+            self.error(409, "OperationAborted")
+        elif kind == "precondition":
+            self.error(412, "PreconditionFailed")
+        elif kind == "trickle":  # a byte every 0.2 s, for a minute, of the status line or of the body
+            self.trickle(b"HTTP/1.1 200 OK\r\n" + b"X-Long: " + b"x" * 300)
+        elif kind == "trickle-body":
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 300\r\n\r\n")
+            self.trickle(b"x" * 300)
+        elif kind == "endless":  # one name of an attribute
+            self.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n<ListBucketResult ")
+            for _ in range(200):
+                self.wfile.write(b"a" * (1 << 20))
+            self.close_connection = True
         elif kind == "denied":
             self.error(403, "AccessDenied")
         elif kind == "secret":
@@ -286,6 +312,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         else:
             return False
         return True
+
+    def trickle(self, text):
+        self.close_connection = True
+        for i in range(len(text)):
+            self.wfile.write(text[i:i + 1])
+            time.sleep(0.2)
 
     def signs_enough(self):
         """What is signed is in order, and has all headers of S3."""
@@ -405,7 +437,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 return self.versioning()
             if "object-lock" in q:
                 return self.object_lock()
-            return self.list_versions(q) if "versions" in q else self.list(q)
+            return self.list_versions(q, kind) if "versions" in q else self.list(q, kind)
         if "versionId" in q:
             return self.one_version(parts[2], q["versionId"], kind)
         if self.command == "PUT" and url.query == "retention=":
@@ -465,7 +497,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if kind == "lost-answer":  # done, and nobody hears of it
             return self.reset()
         tag = "0" * 32 if kind == "etag" else hashlib.md5(body).hexdigest()
-        return self.answer(200, b"", [("ETag", f'"{tag}"')])
+        return self.answer(200, b"", [("ETag", f'"{tag}"'), ("Content-Type", "text/html; charset=UTF-8")])  # as Swift
 
     def on_delete(self, key, _body, _kind):
         with lock:
@@ -523,8 +555,26 @@ class Handler(http.server.BaseHTTPRequestHandler):
             if first >= len(body):
                 return self.error(416, "InvalidRange")
             shift = 1 if kind == "shifted" else 0
-            headers.append(("Content-Range", f"bytes {first + shift}-{last + shift}/{len(body) + shift}"))
+            headers.append(("Content-Range", "bytes of it" if kind == "unranged" else
+                            f"bytes {first + shift}-{last + shift}/{len(body) + shift}"))
             body, status = body[first:last + 1], 206
+            body = body[:-1] if kind == "shorter" else body + b"x" if kind == "longer" else body
+        elif kind == "part" and self.command == "GET":  # a cache answers with what it has
+            headers.append(("Content-Range", f"bytes 0-{len(body) // 2 - 1}/{len(body)}"))
+            body, status = body[:len(body) // 2], 206
+        if kind in ("bare", "bare-cut", "chunked", "chunked-cut"):  # without a length, until the connection ends
+            self.send_response(status)
+            for k, v in headers + ([("Transfer-Encoding", "chunked")] if kind[0] == "c" else []):
+                self.send_header(k, v)
+            self.end_headers()
+            half, cut = body[:len(body) // 2], kind.endswith("-cut")
+            pieces = [half] if cut else [half, body[len(half):]]
+            if self.command != "HEAD":
+                self.wfile.write(b"".join(b"%x\r\n%s\r\n" % (len(x), x) for x in pieces) if kind[0] == "c" else
+                                 b"".join(pieces))
+                self.wfile.write(b"0\r\n\r\n" if kind == "chunked" else b"")
+            self.close_connection = True
+            return None
         if self.command == "HEAD":
             headers.append(("Content-Length", str(len(body))))
         return self.answer(status, body, headers, len(body) // 2 if kind == "truncate" else None)
@@ -542,7 +592,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return self.answer(200, b"<ObjectLockConfiguration xmlns='http://s3.amazonaws.com/doc/2006-03-01/'>"
                                 b"<ObjectLockEnabled>Enabled</ObjectLockEnabled></ObjectLockConfiguration>")
 
-    def list_versions(self, q):
+    def list_versions(self, q, kind):
         """Of each key the newest first, and all keys in order; without versions each object is its version "null"."""
         prefix, after = q.get("prefix", ""), (q.get("key-marker", ""), q.get("version-id-marker", ""))
         with lock:
@@ -568,24 +618,34 @@ class Handler(http.server.BaseHTTPRequestHandler):
         marker = ""
         if more:
             k, v, _ = rows[n - 1]
+            k = rows[0][0][:-1] if kind == "backward" else k
             marker = f"<NextKeyMarker>{urllib.parse.quote(k)}</NextKeyMarker><NextVersionIdMarker>{v[2]}</NextVersionIdMarker>"
         self.answer(200, ("<?xml version='1.0' encoding='UTF-8'?><ListVersionsResult xmlns='http://s3.amazonaws.com/doc/"
                           f"2006-03-01/'><IsTruncated>{'true' if more else 'false'}</IsTruncated>{marker}{text}"
                           "<EncodingType>url</EncodingType></ListVersionsResult>").encode())
 
-    def list(self, q):
+    def list(self, q, kind):
         with lock:
             prefix = q.get("prefix", "")
             now = dict(listed) if state["lag"] else objects.index(prefix)
             hidden = state["hidden"]
-        after = q.get("continuation-token", "")
+        after = q.get("continuation-token", "").split("/", 2)[-1] if kind == "tokens" else q.get("continuation-token", "")
         keys = sorted(k for k in now if k.startswith(prefix) and "/" not in k[len(prefix):] and k > after and
                       not (hidden and hidden in k))
         n = min(int(q.get("max-keys", 1000)), state["page"])
         more = len(keys) > n
         text = "".join(f"<Contents><Key>{urllib.parse.quote(k)}</Key><LastModified>{stamp(now[k][1], True)}"
                        f"</LastModified><Size>{now[k][0]}</Size></Contents>" for k in keys[:n])
-        token = f"<NextContinuationToken>{keys[n - 1]}</NextContinuationToken>" if more else ""
+        nxt = keys[n - 1] if more else ""
+        if kind == "backward" and after and more:  # the first page, then the second, and so on
+            nxt = keys[0][:-2]
+        elif kind == "same":
+            more, nxt = True, "same"
+        elif kind == "tokens":  # always another one, and always the same page
+            more, nxt = True, f"{time.time()}/x/{after}"
+        elif kind == "empty":
+            keys, n, more, nxt = [], 0, True, f"{time.time()}"
+        token = f"<NextContinuationToken>{nxt}</NextContinuationToken>" if more else ""
         self.answer(200, ("<?xml version='1.0' encoding='UTF-8'?><ListBucketResult xmlns='http://s3.amazonaws.com/doc/"
                           f"2006-03-01/'><IsTruncated>{'true' if more else 'false'}</IsTruncated>{token}{text}"
                           "<EncodingType>url</EncodingType></ListBucketResult>").encode())

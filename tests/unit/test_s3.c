@@ -546,6 +546,13 @@ static void what_is_wrong_is_said(void **state)
     p.endpoint = tls;
     OK(blobs_open_s3(&other, &p, BLOBS_OPEN, &e));
     FAILS(blobs_put(other, "p1", "x", 1, &e), ERR_PERMISSION, "the TLS connection");
+    FAILS(blobs_put(other, "p1", "x", 1, &e), ERR_PERMISSION, "set ca-file");
+    blobs_free(other);
+    snprintf(tls, sizeof tls, "https://localhost%s", strrchr(endpoint, ':'));
+    p.bucket = "b.dotted";
+    p.virtual_host = true;
+    OK(blobs_open_s3(&other, &p, BLOBS_OPEN, &e));
+    FAILS(blobs_put(other, "p1", "x", 1, &e), ERR_PERMISSION, "set virtual-host = no");
     blobs_free(other);
 }
 
