@@ -331,6 +331,19 @@ check "with error correction" sf "$WORK/ecc" repo repair --quiet
 check "... it is whole" sf "$WORK/ecc" verify --quiet
 check "... and restored" sf "$WORK/ecc" restore latest "$WORK/ecc.out" --as v@h:/v --quiet
 check "... as it was" cmp "$WORK/v" "$WORK/ecc.out"
+# What claims to be an index, and is more than memory or any index: refused, and not held.
+x=$(find "$WORK/ecc" -path '*/x*' -name '*.f' | head -n 1)
+truncate -s 3G "$x"
+rm -rf "$CACHE"
+expect "an index blob of 3 GiB is refused" 15 'is damaged: 3221225472 bytes' -- sf "$WORK/ecc" snapshot list
+truncate -s 128M "$x"
+"$TOOLS/rss_peak" "$WORK/peak" "$SNAPFERRY" -r "$WORK/ecc" --password-file "$WORK/password" snapshot list >"$WORK/out" 2>&1
+same "one that grew to 128 MiB as well, beyond correction" $? 15
+check "... it is named" grep -q 'index blob .*error correction: .* are damaged' "$WORK/out"
+peak=$(jq '.own + .file' "$WORK/peak")
+check "... and was not in memory: $((peak >> 20)) MiB" test "$peak" -lt $((64 << 20))
+check "... a repair sets it aside" sf "$WORK/ecc" repo repair --quiet
+check "... and it is whole again" sf "$WORK/ecc" verify --quiet
 
 # Refusals.
 again
