@@ -12,9 +12,8 @@
 #define DEPTH_MAX 16
 #define DOCUMENT_MAX ((size_t)32 << 20) /* a page of 1000 keys and prefixes has a tenth of it */
 #define TOKEN_MAX ((size_t)256 << 10)   /* of markup; expat looks at all of one again with each piece that comes */
-#define EMPTY_MAX 10000 /* pages without a key one after another: of a bucket that has deleted millions, not billions  \
-                         */
-#define TEXT_MAX 4096   /* a key has 1024 bytes, encoded three times as many */
+#define EMPTY_MAX 10000                 /* pages without a key one after another: millions that were deleted */
+#define TEXT_MAX 4096                   /* a key has 1024 bytes, encoded three times as many */
 
 struct s3_parser {
     XML_Parser xml;

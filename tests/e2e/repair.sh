@@ -337,7 +337,8 @@ truncate -s 3G "$x"
 rm -rf "$CACHE"
 expect "an index blob of 3 GiB is refused" 15 'is damaged: 3221225472 bytes' -- sf "$WORK/ecc" snapshot list
 truncate -s 128M "$x"
-"$TOOLS/rss_peak" "$WORK/peak" "$SNAPFERRY" -r "$WORK/ecc" --password-file "$WORK/password" snapshot list >"$WORK/out" 2>&1
+"$TOOLS/rss_peak" "$WORK/peak" "$SNAPFERRY" -r "$WORK/ecc" --password-file "$WORK/password" snapshot list \
+    >"$WORK/out" 2>&1
 same "one that grew to 128 MiB as well, beyond correction" $? 15
 check "... it is named" grep -q 'index blob .*error correction: .* are damaged' "$WORK/out"
 peak=$(jq '.own + .file' "$WORK/peak")
