@@ -8,12 +8,14 @@
 #include "base/time.h"
 #include "base/units.h"
 #include "repo/manifest-parts.h"
+#include "repo/marker.h"
 #include "repo/tombstones.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include <openssl/rand.h>
 #include <zlib.h>
 
 #define CONTENT_BYTES ((size_t)4 << 20) /* compressed; what is read ahead may be twice as long */
@@ -27,6 +29,8 @@
 #define YOUNG_NS (30 * NS_PER_MIN) /* by clocks that differ by 5 minutes at most */
 #define BACK_NS (10 * NS_PER_MIN)  /* what was stored longer ago is not taken back */
 #define CONFLICT 1
+#define LISTED_NS (30 * NS_PER_S)
+#define OWN_MOST 8 /* index blobs of a session */
 
 /* What is known of a content, by its number in manifests.contents. */
 struct part {
@@ -36,9 +40,14 @@ struct part {
     bool chosen;
 };
 
+/* A field of the head of a gzip stream: 2 bytes of name, 2 of length, random ones. */
+#define MARK (2 + 2 + 12)
+
 /* A collection that is being written. */
 struct writer {
     z_stream z;
+    gz_header head;
+    uint8_t mark[MARK];
     bool open;
     uint8_t *out;
     size_t len, cap;
@@ -138,7 +147,7 @@ static int longest_first(const void *pa, const void *pb, void *contents)
 /*
  * Reads all contents once, for the winners; as many as there is memory for stay for the second reading. Of equal
  * entries the one in the longest content counts: what a run that was killed has stored together is not stored once
- * more.
+ * more, unless that is small itself.
  */
 static int parts_read(struct compaction *c, struct err *e)
 {
@@ -288,18 +297,32 @@ static int writer_put(struct writer *w, const void *data, size_t len, int flush,
     return 0;
 }
 
-static int writer_add(struct writer *w, const struct raw_manifest *raw, struct err *e)
+/* Begins a collection. Of the same manifests another run makes another content, which has an id of its own: what one
+ * run takes back is never what the other one has left. */
+static int writer_begin(struct writer *w, struct err *e)
 {
     static const char head[] = "{\"entries\":[";
+    if (RAND_bytes(w->mark + 4, MARK - 4) != 1)
+        return err_set(e, ERR_GENERIC, 0, "the cryptographic library has no random bytes");
+    memcpy(w->mark, "sf", 2);
+    put_le16(w->mark + 2, MARK - 4);
+    w->z = (z_stream){.next_in = NULL};
+    if (deflateInit2(&w->z, Z_DEFAULT_COMPRESSION, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) != Z_OK)
+        return err_nomem(e);
+    w->open = true;
+    w->len = 0;
+    w->entries = 0;
+    w->head = (gz_header){.os = 255, .extra = w->mark, .extra_len = MARK};
+    if (deflateSetHeader(&w->z, &w->head) != Z_OK)
+        return err_set(e, ERR_GENERIC, EINVAL, "deflate: no head can be written");
+    return writer_put(w, head, sizeof head - 1, Z_NO_FLUSH, e);
+}
+
+static int writer_add(struct writer *w, const struct raw_manifest *raw, struct err *e)
+{
     int rc = 0;
     if (!w->open) {
-        w->z = (z_stream){.next_in = NULL};
-        if (deflateInit2(&w->z, Z_DEFAULT_COMPRESSION, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) != Z_OK)
-            return err_nomem(e);
-        w->open = true;
-        w->len = 0;
-        w->entries = 0;
-        rc = writer_put(w, head, sizeof head - 1, Z_NO_FLUSH, e);
+        rc = writer_begin(w, e);
     } else {
         rc = writer_put(w, ",", 1, Z_NO_FLUSH, e);
     }
@@ -472,8 +495,7 @@ static int parts_mark(struct compaction *c, const struct manifests *after, bool 
         const struct manifest_place *at = &after->contents[i], *was = place_find(c->m, &at->id);
         const bool written = is_written(c, &at->id), merged = was && c->parts[was - c->m->contents].chosen;
         struct index_entry x;
-        /* What was written may be what was there, byte by byte: then it stays in any case. */
-        if (back ? !written || was : !merged || written)
+        if (back ? !written : !merged)
             continue;
         manifest_place_entry(at, &x);
         rc = tombstones_add(t, &x, e);
@@ -485,6 +507,67 @@ static int parts_mark(struct compaction *c, const struct manifests *after, bool 
     return rc;
 }
 
+/* ---- lists that lag ---- */
+
+/* The index blobs of the session that has written. */
+struct own_indexes {
+    char session[SESSION_ID_TEXT];
+    struct blob_info all[OWN_MOST];
+    unsigned n;
+};
+
+static int own_index(const struct blob_info *i, void *arg)
+{
+    struct own_indexes *own = arg;
+    char session[SESSION_ID_TEXT];
+    if (own->n < OWN_MOST && session_id_of_blob(i->name, session) && !strcmp(session, own->session))
+        own->all[own->n++] = *i;
+    return 0;
+}
+
+/* By the pack that has it; in a compacted index blob, whose name is none of the session's, others have seen it. */
+static int own_find(const struct compaction *c, struct own_indexes *own, struct err *e)
+{
+    struct index_entry written;
+    int rc = index_set_find(repo_index(c->r), &c->written[0], &written, e);
+    if (rc == -ENOENT) {
+        *e = (struct err)ERR_INIT; /* a conflict, which is found as such */
+        return 0;
+    }
+    return rc < 0 || !session_id_of_blob(written.pack, own->session)
+               ? rc
+               : blobs_list(repo_blobs(c->r), "x", own_index, own, e);
+}
+
+/*
+ * 1: whoever lists the index from now on finds what was written, or finds no marks either; 0: not yet, after some time.
+ * A client that finds the marks alone has lost all of these manifests, and its maintenance takes their data for
+ * garbage.
+ */
+static int written_listed(const struct compaction *c, struct err *e)
+{
+    struct blobs *b = repo_blobs(c->r);
+    struct own_indexes own = {.n = 0};
+    const int64_t until = mono_ns() + (c->o->listed_ns ? c->o->listed_ns : LISTED_NS);
+    if (!c->n_written || !blobs_lists_lag(b))
+        return 1;
+    int rc = own_find(c, &own, e);
+    for (unsigned i = 0; rc >= 0 && i < own.n;) {
+        rc = blobs_is_listed(b, own.all[i].name, own.all[i].mtime_ns, e);
+        i += rc > 0;
+        if (rc)
+            continue;
+        if (mono_ns() >= until)
+            return 0;
+        const struct timespec pause = {.tv_nsec = 100 * NS_PER_MS};
+        nanosleep(&pause, NULL);
+        rc = blobs_stopped(b, e);
+    }
+    if (rc >= 0) /* others have written meanwhile */
+        rc = index_set_refresh(repo_index(c->r), e);
+    return rc < 0 ? rc : 1;
+}
+
 /* What was written is durable: the rest. CONFLICT: it was taken back. */
 static int parts_replace(struct compaction *c, struct err *e)
 {
@@ -493,7 +576,12 @@ static int parts_replace(struct compaction *c, struct err *e)
         qsort(c->written, c->n_written, sizeof *c->written, by_id);
     int rc = index_set_refresh(repo_index(c->r), e);
     if (rc == 0)
-        rc = manifests_list(&after, c->r, e);
+        rc = written_listed(c, e);
+    if (rc == 0)
+        log_info("manifests that were stored together are not listed yet: the next maintenance marks the old ones");
+    if (rc <= 0)
+        return rc;
+    rc = manifests_list(&after, c->r, e);
     if (rc == 0)
         rc = parts_check(c, after, e);
     if (rc < 0)

@@ -15,12 +15,15 @@
  * Nothing is lost, and nothing deleted comes back, whoever writes meanwhile and wherever it is killed:
  * - Entries of manifests are a union in which the latest time wins, so that an entry may be in two contents. What is
  * new is durable and in the index before anything is marked deleted.
+ * - Where lists may lag, its index blob is waited for in the storage's own list: another client must not find the marks
+ *   without it.
  * - Contents that appear meanwhile are not touched: a tombstone in them takes precedence over a copy of the older
  * entry.
  * - Before the marks the index is read again. If one of the contents was changed or marked by somebody else, or a new
  *   one has an entry of a manifest that was stored again (another client is compacting, or deletes it), what was
  * written is marked deleted instead, and all begins anew. Stock clients drop tombstones when they compact: a copy of
- * the entry that one of them has not seen must not remain.
+ * the entry that one of them has not seen must not remain. A content that is written has random bytes in its head, so
+ * that it has the id of no other: what is taken back is nothing that another run has stored.
  * - What is just being written by another run may be taken back like that: contents younger than 30 minutes are merged
  *   along, so that no entry is left out because one of them has it.
  * - A tombstone is stored again like any entry. It is left out only by a run with `drop_tombstones`, if it is older
@@ -40,6 +43,7 @@ struct manifest_compact_opts {
     bool drop_tombstones; /* see above */
     int64_t now_ns;       /* for the age of tombstones */
     int64_t tombstone_age_ns;
+    int64_t listed_ns;    /* how long lists that lag are waited for; 0: 30 s */
     size_t content_bytes; /* of a content that is written, compressed; 0: 4 MiB. One entry may exceed it */
     /* Called before new contents are written (`bytes`: at most so many, roughly), and with 0 before others are marked
      * deleted: 1: go on; 0: leave all as it is; negative: an error, which is returned. NULL: always. */

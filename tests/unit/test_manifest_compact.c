@@ -2,6 +2,7 @@
 /* Many small contents of manifests become few (CF-40): the manifests stay the same, whoever writes meanwhile. */
 #include "base/time.h"
 #include "tests/unit/testrepo.h"
+#include "tests/unit/wrapped_store.h"
 
 #include "repo/compress.h"
 #include "repo/gojson.h"
@@ -386,6 +387,14 @@ static void stock_deletes(struct testrepo *t)
     stock_compacts(t);
 }
 
+/* Another run of ours, on a machine with a cache of its own: it merges the same. */
+static void ours_compacts(struct testrepo *t)
+{
+    const struct manifest_compacted c =
+        compact(t, &(const struct manifest_compact_opts){.thorough = true, .drop_tombstones = true});
+    assert_int_equal(c.merged, 20);
+}
+
 static void play(struct others *x, struct manifest_compacted *c)
 {
     struct testrepo t;
@@ -432,6 +441,58 @@ static void test_others(void **state)
     play(&(struct others){.act = stock_deletes, .then = 1}, &c); /* which leaves no tombstone */
     assert_int_equal(c.conflicts, 1);
     play(&(struct others){.act = stock_deletes, .at = 1, .then = 1}, &c);
+}
+
+/* What it takes back is not what the other one has left, although that has the same manifests. */
+static void test_the_same_twice(void **state)
+{
+    (void)state;
+    struct manifest_compacted c;
+    play(&(struct others){.act = ours_compacts, .then = 1}, &c);
+    assert_int_equal(c.conflicts, 1);
+    assert_int_equal(c.merged, 0);
+}
+
+/* The old ones are marked when what was written is listed, not before. */
+static void test_lists_that_lag(void **state)
+{
+    (void)state;
+    struct testrepo t;
+    struct wrap_control control = WRAP_INIT;
+    struct err e = ERR_INIT;
+    struct blobs *b = NULL;
+    struct manifest_compacted done;
+    struct manifest_compact_opts o = {.thorough = true, .now_ns = now_ns() + LATER_NS, .listed_ns = NS_PER_S / 2};
+    char cache[64], dir[64];
+    testrepo_new(&t, "FIXED-128K", NULL);
+    for (unsigned i = 0; i < 20; i++)
+        put_entry(&t, i, now_ns(), false, 10);
+    json_t *want = live(&t);
+    struct repo *own = t.r;
+    struct repo_opts ro = {.cache_dir = cache, .username = "test", .hostname = "host"};
+    snprintf(cache, sizeof cache, "%s/cache", t.dir);
+    snprintf(dir, sizeof dir, "%s/repo", t.dir);
+    control.lags = true;
+    assert_ok(blobs_open_dir(&b, dir, BLOBS_OPEN, NULL, 0, &e), &e);
+    assert_ok(repo_open(&t.r, wrap_store_new(b, &control), "test", &ro, &e), &e);
+
+    control.unlisted = 1000; /* not within the time given: nothing is marked, and the next run does it */
+    assert_ok(manifests_compact(t.r, &o, &done, &e), &e);
+    assert_in_range(control.unlisted, 990, 998);
+    assert_int_equal(done.merged, 0);
+    assert_int_equal(done.written, 1);
+    assert_int_equal(contents(&t, 0, NULL), 21);
+    expect_same(&t, json_incref(want));
+
+    control.unlisted = 2;
+    assert_ok(manifests_compact(t.r, &o, &done, &e), &e);
+    assert_int_equal(control.unlisted, 0);
+    assert_true(done.merged >= 20);
+    assert_int_equal(contents(&t, 0, NULL), 1);
+    expect_same(&t, want);
+    repo_free(t.r);
+    t.r = own;
+    testrepo_free(&t);
 }
 
 /* Others change the same manifests at each attempt: all stays as it was. */
@@ -501,9 +562,10 @@ static void test_ends_early(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_few_and_many), cmocka_unit_test(test_random),    cmocka_unit_test(test_large),
-        cmocka_unit_test(test_tombstones),   cmocka_unit_test(test_foreign),   cmocka_unit_test(test_damage),
-        cmocka_unit_test(test_others),       cmocka_unit_test(test_gives_way), cmocka_unit_test(test_ends_early),
+        cmocka_unit_test(test_few_and_many),   cmocka_unit_test(test_random),         cmocka_unit_test(test_large),
+        cmocka_unit_test(test_tombstones),     cmocka_unit_test(test_foreign),        cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_others),         cmocka_unit_test(test_gives_way),      cmocka_unit_test(test_ends_early),
+        cmocka_unit_test(test_the_same_twice), cmocka_unit_test(test_lists_that_lag),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

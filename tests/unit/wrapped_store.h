@@ -24,6 +24,8 @@ struct wrap_control {
     /* Lists lack the blob of this name; and it is looked at with this error, 0: as it is. "": none. */
     char hidden[BLOB_NAME_MAX + 1];
     int hidden_errno;
+    bool lags; /* lists may lag: set before the store is made. So often an index blob is not listed yet: */
+    unsigned unlisted;
     /* Bytes read of packs; when they pass `flag_at` the flag is set, NULL: none. */
     _Atomic uint64_t pack_bytes;
     uint64_t flag_at;
@@ -134,6 +136,14 @@ static int wrap_del(struct blobs *b, const char *name, struct err *e)
     return rc;
 }
 
+static int wrap_is_listed(struct blobs *b, const char *name, int64_t mtime_ns, struct err *e)
+{
+    struct wrap_control *c = wrap_of(b)->c;
+    (void)mtime_ns;
+    (void)e;
+    return name[0] != 'x' || !c->unlisted || c->unlisted-- == 0;
+}
+
 struct wrap_list_arg {
     blob_list_fn *fn;
     void *arg;
@@ -213,7 +223,7 @@ static int wrap_writer_commit(struct blob_writer *bw, uint64_t length, struct er
 /* Takes over `inner`. */
 static inline struct blobs *wrap_store_new(struct blobs *inner, struct wrap_control *c)
 {
-    static const struct blobs_ops ops = {
+    static const struct blobs_ops exact = {
         .free = wrap_free,
         .read = wrap_read,
         .get = wrap_get,
@@ -227,9 +237,12 @@ static inline struct blobs *wrap_store_new(struct blobs *inner, struct wrap_cont
         .writer_commit = wrap_writer_commit,
         .writer_abort = wrap_writer_abort,
     };
+    static struct blobs_ops lagging;
     struct wrap_store *w = calloc(1, sizeof *w);
     assert_non_null(w);
-    w->base.ops = &ops;
+    lagging = exact;
+    lagging.is_listed = wrap_is_listed;
+    w->base.ops = c->lags ? &lagging : &exact;
     w->base.location = strdup(blobs_location(inner));
     w->inner = inner;
     w->c = c;
