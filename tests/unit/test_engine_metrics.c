@@ -880,6 +880,26 @@ static void what_was_corrected_is_told_until_it_is_stored_again(void **state)
     close_it(&x);
 }
 
+/* ---- maintenance ---- */
+
+static void manifests_stored_together_are_counted(void **state)
+{
+    (void)state;
+    struct fixture x;
+    open_with(&x, "");
+    assert_sample(&x, "maintenance_merged_manifests_total", "repository=main", 0);
+    ended_with(&x, "maintain", maintain_ended, "{\"maintenance\":{\"full\":true,\"mergedManifests\":23}}");
+    assert_sample(&x, "maintenance_merged_manifests_total", "repository=main", 23);
+    ended_with(&x, "maintain", maintain_ended, "{\"maintenance\":{\"full\":true,\"mergedManifests\":0}}");
+    ended_with(&x, "maintain", maintain_ended, "{\"maintenance\":{\"full\":true}}");
+    ended_with(&x, "maintain", maintain_ended, "{}");
+    ended_with(&x, "maintain", maintain_ended, "{\"maintenance\":{\"full\":true,\"mergedManifests\":-5}}");
+    assert_sample(&x, "maintenance_merged_manifests_total", "repository=main", 23);
+    ended_with(&x, "maintain", maintain_ended, "{\"maintenance\":{\"full\":true,\"mergedManifests\":17}}");
+    assert_sample(&x, "maintenance_merged_manifests_total", "repository=main", 40);
+    close_it(&x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -895,6 +915,7 @@ int main(void)
         cmocka_unit_test(a_movers_result_is_counted),
         cmocka_unit_test(repositories_and_jobs_are_answered_from_counters),
         cmocka_unit_test(what_was_corrected_is_told_until_it_is_stored_again),
+        cmocka_unit_test(manifests_stored_together_are_counted),
         cmocka_unit_test(nonsense_of_a_mover_counts_nothing),
         cmocka_unit_test(ends_are_counted_with_their_reason),
         cmocka_unit_test(restores_to_anywhere_are_counted),
