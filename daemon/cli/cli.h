@@ -115,6 +115,7 @@ struct options {
     uint64_t offset, length;
     /* verify */
     double read_percent;
+    bool anew;
     /* directories of the daemon; never NULL after options_parse() */
     const char *config_dir, *state_dir, *runtime_dir;
     bool config_dir_given;

@@ -467,6 +467,7 @@ int cli_verify(const struct options *o, struct err *e)
         .read_percent = o->read_percent,
         .read_from = -1,
         .resume = true,
+        .anew_ns = o->anew ? now_ns() : 0,
         .progress = &progress,
         .cancel = cancel,
         .on_damage = show_damage,

@@ -321,6 +321,7 @@ const struct option_info option_table[] = {
     {OPT_RESUME, "resume", NULL, V(RESTORE), "treat a non-empty file as an interrupted restore"},
     {OPT_READ_PERCENT, "read-percent", "N", V(VERIFY) | V(ASK_VERIFY),
      "percentage of contents to read and verify (default 100)"},
+    {OPT_ANEW, "anew", NULL, V(VERIFY) | V(ASK_VERIFY), "read again what an interrupted verification has read"},
     {OPT_RUNTIME_DIR, "runtime-dir", "DIR", ASKS, "directory of the daemon's socket (default /run/snapferry)"},
     {OPT_STATE_DIR, "state-dir", "DIR", ASKS, "the daemon's records, read if it is down (default /var/lib/snapferry)"},
     {OPT_CONFIG_DIR, "config-dir", "DIR", ASKS | V(CHECK_CONFIG) | WITH_REPO,

@@ -73,6 +73,7 @@ enum option_id {
     OPT_EVEN_KEPT,
     OPT_RESUME,
     OPT_READ_PERCENT,
+    OPT_ANEW,
     OPT_CONFIG_DIR,
     OPT_STATE_DIR,
     OPT_RUNTIME_DIR,

@@ -423,6 +423,9 @@ static int set_option(struct options *o, enum option_id id, const char *name, co
         return 0;
     case OPT_READ_PERCENT:
         return want_percent(&o->read_percent, name, v, e);
+    case OPT_ANEW:
+        o->anew = true;
+        return 0;
     default:
         return set_daemon_option(o, id, name, v, e);
     }

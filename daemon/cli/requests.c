@@ -343,6 +343,8 @@ static int start_operation(const struct options *o, const char *verb, json_t *ar
 int ask_verify(const struct options *o, struct err *e)
 {
     CLEANUP_JSON json_t *args = json_pack("{s:f}", "read_percent", o->read_percent);
+    if (args && o->anew)
+        json_object_set_new(args, "anew", json_true());
     if (!args || add_text(args, "repository", o->n_args ? o->args[0] : NULL, e) < 0)
         return args ? -EINVAL : err_nomem(e);
     return start_operation(o, "verify", json_incref(args), "Verification", e);

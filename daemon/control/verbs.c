@@ -199,7 +199,7 @@ static const struct {
     {"submit-restore", do_submit_restore, true, true,
      "backup:d! volume:s target:s from:s overwrite:b new:b allow_incomplete:b class_map:o verify:b differential:b "
      "offset:i length:i check:b"},
-    {"verify", do_verify, true, false, "repository:s read_percent:n"},
+    {"verify", do_verify, true, false, "repository:s read_percent:n anew:b"},
     {"maintenance", do_maintenance, true, false, "repository:s full:b dry_run:b unsafe:b"},
     {"copy", do_copy, true, false, "copy:s new:b force:b"},
     {"expire", do_expire, true, false, "volume:s dry_run:b explain:b"},

@@ -127,6 +127,8 @@ static json_t *admin_job(struct engine *g, const struct operation *op)
         json_object_set(job, "do", op->does);
     if (job && op->read_percent >= 0)
         json_object_set_new(job, "read_percent", json_real(op->read_percent));
+    if (job && op->anew) /* what another attempt of this one has read still counts */
+        json_object_set_new(job, "anew_ns", json_integer(op->created_ns));
     if (job && op->read_from_ppm >= 0)
         json_object_set_new(job, "read_from", json_real((double)op->read_from_ppm * 100 / VERIFY_SHARES));
     if (job && op->snapshots)

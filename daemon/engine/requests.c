@@ -78,6 +78,7 @@ static int write_verify(struct decide *d, void *arg, struct err *e)
     const double percent = a->req.read_percent;
     operation_init(&op);
     op.read_percent = percent;
+    op.anew = a->req.anew;
     if (percent < 0 || percent > 100)
         return err_set(e, ERR_USAGE, 0, "read_percent must be between 0 and 100");
     if (!strncmp(repository, "plugin:", 7)) {

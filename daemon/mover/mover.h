@@ -264,7 +264,8 @@ struct verify_opts {
     /* Goes on where an interrupted run that verified the same ended (less than VERIFY_RESUME_DAYS ago), and lets the
      * next one do so: what was read and is where it was is not read again, all else is looked at. */
     bool resume;
-    bool quick; /* without (1): of the index and the packs only what the chosen snapshots need */
+    int64_t anew_ns; /* of runs that were begun before that time (wall clock) nothing counts; 0: of none */
+    bool quick;      /* without (1): of the index and the packs only what the chosen snapshots need */
     struct mover_progress *progress;
     struct mover_cancel *cancel;
     /* One damage and what it affects. Called by one thread at a time. */

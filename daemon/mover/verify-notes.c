@@ -11,6 +11,8 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +30,7 @@
 #define KEY 8
 #define MAC 16
 #define PREFIX "verify-"
+#define FORMAT_BLOB "kopia.repository"
 static const char magic[8] = "sfread1\n";
 #define HEAD (sizeof magic + 8 + 8 + MAC) /* salt, time, hash */
 #define BLOCK_HEAD (8 + MAC)              /* kind, number of items, hash */
@@ -37,7 +40,6 @@ static const char magic[8] = "sfread1\n";
 
 struct verify_notes {
     struct repo *repo;
-    const struct hasher *hasher;
     char path[4400];
     uint8_t choice[MAC], mac[MAC]; /* what is verified; the last block written or read */
     uint64_t salt;
@@ -54,11 +56,16 @@ struct verify_notes {
     unsigned damaged_n, before_n;
 };
 
-static void digest(const struct hasher *h, const void *data, size_t len, uint8_t ret[MAC])
+/* With the key of the cache, not that of contents: whose hashes are their ids, of any data that somebody has backed up.
+ * False: the cryptographic library failed. */
+static bool digest(const struct repo *r, const void *data, size_t len, uint8_t ret[MAC])
 {
-    uint8_t out[HASH_MAX];
-    hasher_digest(h, data, len, out);
+    uint8_t out[EVP_MAX_MD_SIZE];
+    unsigned n;
+    if (!HMAC(EVP_sha256(), sealer_cache_key(repo_sealer(r)), 32, data, len, out, &n) || n < MAC)
+        return false;
     memcpy(ret, out, MAC);
+    return true;
 }
 
 /* Of a content at its place: what is stored elsewhere was not read there. */
@@ -75,13 +82,13 @@ static void key_of(const struct verify_notes *n, const struct index_entry *en, u
     memcpy(text + at, en->id.hash, en->id.len);
     at += en->id.len;
     memcpy(text + at, en->pack, pack);
-    hasher_digest(n->hasher, text, at + pack, out);
+    hasher_digest(sealer_hasher(repo_sealer(n->repo)), text, at + pack, out);
     memcpy(ret, out, KEY);
 }
 
 /* ---- the file ---- */
 
-static void head_make(const struct verify_notes *n, uint64_t salt, int64_t began_ns, uint8_t ret[HEAD])
+static bool head_make(const struct verify_notes *n, uint64_t salt, int64_t began_ns, uint8_t ret[HEAD])
 {
     uint8_t text[HEAD];
     memcpy(ret, magic, sizeof magic);
@@ -89,35 +96,36 @@ static void head_make(const struct verify_notes *n, uint64_t salt, int64_t began
     put_le64(ret + 16, (uint64_t)began_ns);
     memcpy(text, ret, HEAD - MAC);
     memcpy(text + HEAD - MAC, n->choice, MAC);
-    digest(n->hasher, text, HEAD, ret + HEAD - MAC);
+    return digest(n->repo, text, HEAD, ret + HEAD - MAC);
 }
 
 /* Of a block, which has its hash at its place: over the hash before it and all but itself. Changes the block. */
-static void block_mac(const struct verify_notes *n, uint8_t *block, size_t len, uint8_t ret[MAC])
+static bool block_mac(const struct verify_notes *n, uint8_t *block, size_t len, uint8_t ret[MAC])
 {
     memcpy(block + 8, n->mac, MAC);
-    digest(n->hasher, block, len, ret);
+    return digest(n->repo, block, len, ret);
 }
 
+/* And not of a run that has come to its end since the file was opened. */
 static bool is_recent(int fd, int64_t began_ns)
 {
     const int64_t now = now_ns();
     struct stat st;
-    if (fstat(fd, &st) < 0)
+    if (fstat(fd, &st) < 0 || st.st_nlink == 0)
         return false;
     const int64_t noted = timespec_ns(st.st_mtim);
     return noted >= now - AGE_NS && noted <= now + FUTURE_NS && began_ns <= now + FUTURE_NS;
 }
 
-static bool head_read(struct verify_notes *n)
+static bool head_read(struct verify_notes *n, int64_t not_before_ns)
 {
     uint8_t found[HEAD], want[HEAD];
     if (pread(n->fd, found, HEAD, 0) != (ssize_t)HEAD)
         return false;
     const uint64_t salt = get_le64(found + 8);
     const int64_t began_ns = (int64_t)get_le64(found + 16);
-    head_make(n, salt, began_ns, want);
-    if (memcmp(found, want, HEAD) != 0 || !is_recent(n->fd, began_ns))
+    if (!head_make(n, salt, began_ns, want) || memcmp(found, want, HEAD) != 0 || !is_recent(n->fd, began_ns) ||
+        began_ns < not_before_ns)
         return false;
     n->salt = salt;
     n->began_ns = began_ns;
@@ -138,6 +146,10 @@ static void notes_fail(struct verify_notes *n)
 {
     const int sys = errno;
     n->failed = true;
+    if (n->fd < 0 && sys == EWOULDBLOCK) {
+        log_info("another process verifies the same: what this one reads is not noted");
+        return;
+    }
     if (n->fd >= 0 && ftruncate(n->fd, (off_t)n->end) < 0)
         log_debug("cannot cut %s: %s", n->path, strerror(errno));
     log_warning(
@@ -158,7 +170,10 @@ static bool file_create(struct verify_notes *n)
     }
     if (n->fd < 0)
         return false;
-    head_make(n, n->salt, n->began_ns, head);
+    if (!head_make(n, n->salt, n->began_ns, head)) {
+        errno = EIO;
+        return false;
+    }
     if (ftruncate(n->fd, 0) < 0 || !write_at(n->fd, head, HEAD, 0))
         return false;
     memcpy(n->mac, head + HEAD - MAC, MAC);
@@ -175,7 +190,10 @@ static bool block_write(struct verify_notes *n, uint32_t kind, uint8_t *block, u
         return false;
     put_le32(block, kind);
     put_le32(block + 4, items);
-    block_mac(n, block, len, mac);
+    if (!block_mac(n, block, len, mac)) {
+        errno = EIO;
+        return false;
+    }
     memcpy(block + 8, mac, MAC);
     if (!write_at(n->fd, block, len, n->end))
         return false;
@@ -250,8 +268,7 @@ static int block_read(struct verify_notes *n, struct id_set *set, struct err *e)
     if (pread(n->fd, n->block, len, (off_t)n->end) != (ssize_t)len)
         return 0;
     memcpy(found, n->block + 8, MAC);
-    block_mac(n, n->block, len, mac);
-    if (memcmp(found, mac, MAC) != 0)
+    if (!block_mac(n, n->block, len, mac) || memcmp(found, mac, MAC) != 0)
         return 0;
     const int rc = items_add(n, kind, n->block + BLOCK_HEAD, items, set, e);
     if (rc < 0)
@@ -388,20 +405,46 @@ static void old_remove(const char *dir_name)
         closedir(d);
 }
 
-int verify_notes_open(struct verify_notes **ret, struct repo *r, const void *choice, size_t len, uint64_t *salt,
-                      struct err *e)
+/*
+ * Which repository, beside its key: a copy has the same, its directory in the cache is the same, and each of its packs
+ * has the name and the contents of one of the original. So where it is; and since disks with copies may change at that
+ * place, when the blob of its format was stored there.
+ */
+static bool choice_make(struct verify_notes *n, const void *choice, size_t len)
+{
+    struct blobs *b = repo_blobs(n->repo);
+    const char *at = blobs_location(b);
+    const size_t at_len = strlen(at) + 1;
+    struct blob_info format = {.mtime_ns = 0};
+    struct err ignored = ERR_INIT;
+    CLEANUP_FREE uint8_t *text = malloc(8 + at_len + len);
+    if (!text)
+        return false;
+    if (blobs_stat(b, FORMAT_BLOB, &format, &ignored) < 0)
+        format.mtime_ns = 0; /* whatever is wrong is found again */
+    put_le64(text, (uint64_t)format.mtime_ns);
+    memcpy(text + 8, at, at_len);
+    memcpy(text + 8 + at_len, choice, len);
+    return digest(n->repo, text, 8 + at_len + len, n->choice);
+}
+
+int verify_notes_open(struct verify_notes **ret, struct repo *r, const void *choice, size_t len, int64_t not_before_ns,
+                      uint64_t *salt, struct err *e)
 {
     struct verify_notes *n = calloc(1, sizeof *n);
     if (!n)
         return err_nomem(e);
     const char *dir = repo_cache_dir(r);
     n->repo = r;
-    n->hasher = sealer_hasher(repo_sealer(r));
     n->salt = *salt;
     n->began_ns = now_ns();
     n->noted_ns = n->synced_ns = mono_ns();
     pthread_mutex_init(&n->lock, NULL);
-    digest(n->hasher, choice, len, n->choice);
+    if (!choice_make(n, choice, len)) {
+        pthread_mutex_destroy(&n->lock);
+        free(n);
+        return err_nomem(e);
+    }
     int at = snprintf(n->path, sizeof n->path, "%s/" PREFIX, dir);
     for (unsigned i = 0; i < MAC; i++)
         at += snprintf(n->path + at, sizeof n->path - (size_t)at, "%02x", n->choice[i]);
@@ -410,7 +453,7 @@ int verify_notes_open(struct verify_notes **ret, struct repo *r, const void *cho
     if (n->fd >= 0 && flock(n->fd, LOCK_EX | LOCK_NB) < 0) {
         log_info("another process verifies the same: what this one reads is not noted");
         n->failed = true;
-    } else if (n->fd >= 0 && !(n->resumed = head_read(n))) {
+    } else if (n->fd >= 0 && !(n->resumed = head_read(n, not_before_ns))) {
         unlink(n->path);
         close(n->fd);
         n->fd = -1;

@@ -13,8 +13,9 @@
  *
  * The index, the list of packs and the documents of snapshots are not noted: each run looks at all of them.
  *
- * Notes older than VERIFY_RESUME_DAYS (mover.h), of another repository, or that another process is writing, are not
- * used. One that cannot be written is logged, and costs only that the next run reads more.
+ * Notes older than VERIFY_RESUME_DAYS (mover.h), of another repository, of a copy or the original of this one, or that
+ * another process is writing, are not used. One that cannot be written is logged, and costs only that the next run
+ * reads more.
  */
 #ifndef SNAPFERRY_DAEMON_MOVER_VERIFY_NOTES_H
 #define SNAPFERRY_DAEMON_MOVER_VERIFY_NOTES_H
@@ -25,10 +26,11 @@
 
 struct verify_notes;
 
-/* Finds the notes of an interrupted run that verified the same: `choice` (`len` bytes) says what. *salt is replaced by
- * that of the interrupted run, if there was one. Nothing is written yet. One thread. ERR_MEMORY. */
-int verify_notes_open(struct verify_notes **ret, struct repo *r, const void *choice, size_t len, uint64_t *salt,
-                      struct err *e);
+/* Finds the notes of an interrupted run that verified the same at the same place: `choice` (`len` bytes) says what.
+ * Those of a run that was begun before `not_before_ns` (wall clock) are removed. *salt is replaced by that of the
+ * interrupted run, if there was one. Nothing is written yet. One thread. ERR_MEMORY. */
+int verify_notes_open(struct verify_notes **ret, struct repo *r, const void *choice, size_t len, int64_t not_before_ns,
+                      uint64_t *salt, struct err *e);
 /* About how many contents are noted. */
 uint64_t verify_notes_expected(const struct verify_notes *n);
 /* Adds the notes to `set`, with a tag of their own that is below 255: they are asked for there. Before anything is

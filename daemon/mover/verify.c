@@ -855,7 +855,7 @@ static int open_notes(struct verify *v, char (*ids)[33], size_t n, struct err *e
     put_le64(choice + 25, n);
     if (n)
         memcpy(choice + 33, ids, n * sizeof *ids);
-    return verify_notes_open(&v->notes, v->repo, choice, len, &v->salt, e);
+    return verify_notes_open(&v->notes, v->repo, choice, len, v->o->anew_ns, &v->salt, e);
 }
 
 /* What was handed to the workers and what they have read are not the same if they were stopped. */

@@ -49,6 +49,7 @@ static const struct field_desc request_args_table[] = {
     BOOL(force),
     BOOL(even_kept),
     BOOL(unsafe),
+    BOOL(anew),
     FIELD(move_data, "move-data", FIELD_JSON),
     FIELD(wait, "wait", FIELD_JSON),
     INT(limit),

@@ -16,7 +16,7 @@ struct request_args {
     struct strs volumes;
     enum restore_from from; /* FROMS: "auto" */
     bool all, recorded, full, debug, from_timer, overwrite, only_new, allow_incomplete, verify, differential, check,
-        dry_run, gone, explain, replaced, remove_stale, force, even_kept, unsafe;
+        dry_run, gone, explain, replaced, remove_stale, force, even_kept, unsafe, anew;
     json_t *move_data, *wait; /* a boolean, NULL: none was given */
     int64_t limit, before;
     int64_t offset, length; /* of a range, -1: none was given */

@@ -348,6 +348,7 @@ static const struct field_desc operation_table[] = {
     FIELD(snapshots, "snapshots", FIELD_JSON),
     FIELD(read_percent, "read_percent", FIELD_REAL, .unset = -1),
     INT(read_from_ppm, .unset = -1, .about = "of a verification by schedule: where its share begins"),
+    BOOL(anew, .about = "of a verification: what an interrupted one has read is read again"),
     STRUCT(maintain, maintain_order),
     STR(deletes, .about = "the backup that goes"),
     BOOL(force),

@@ -532,6 +532,7 @@ struct operation {
     json_t *snapshots;
     double read_percent;   /* -1: not set */
     int64_t read_from_ppm; /* by schedule: where, by their hashes, the contents begin that it reads; -1: on request */
+    bool anew;             /* what an interrupted one has read is read again */
     /* maintain */
     struct maintain_order maintain;
     /* delete */

@@ -58,6 +58,9 @@ out=$(verified)
 went_on "interrupted twice" "$out"
 same "it reads the rest, and no more" \
     "$(jq -s 'last | .stages[0].bytes - (.bytesRead - .resumedBytes) | fabs < 100000' <<<"$out")" true
+begin 8MiB; some; kill -KILL $PID; wait $PID 2>/dev/null
+same "anew: all is read" "$(sf "$REPO" --cache-dir "$CACHE" verify --anew --json --workers 1 2>"$WORK/err" |
+    jq -s -c 'last | [.ok, .bytesRead >= '$SIZE', .resumedBytes]')" '[true,true,0]'
 same "words say so" "$(begin 8MiB; some; kill -KILL $PID; wait $PID 2>/dev/null
     sf "$REPO" --cache-dir "$CACHE" verify 2>&1 | grep -cE 'read in .*, .* before the interruption, no damage found')" 1
 
@@ -111,6 +114,22 @@ check "all has been read since the first one began" \
     test "$(askj status | jq '.repositories[0].verification.all_began_ns')" -ge "$began" -a \
     "$(askj status | jq '.repositories[0].verification.all_began_ns')" -lt \
     "$(created)"
+
+# Anew: its second attempt resumes the first one, and nothing before that.
+verify_begin; some; ask cancel "$O" --wait --quiet
+first=$(packs | head -n 1)
+flip "$first" 1000000
+O=$(askj verify main --anew | jq -r .operation)
+state=$(wait_state "$O" Failed 60)
+same "anew: what was read before is read again, and found" \
+    "$state $(op '"\(.result.damages) \(.result.resumedBytes)"')" "Failed 1 0"
+flip "$first" 1000000
+verify_begin; some; ask cancel "$O" --wait --quiet
+touch "$WORK/mark"
+O=$(askj verify main --anew | jq -r .operation)
+until_true 20 eval 'find "$CACHE" -name "verify-*" -newer "$WORK/mark" -size +189c | grep -q .'; kill -KILL "$(mover)"
+went_on_there "anew, and its mover is killed"
+check "what it counts as read it has read itself" test "$(op '.result.readSinceNs')" -ge "$(created)"
 
 # Damage before and behind.
 first=$(packs | head -n 1) last=$(packs | tail -n 1)

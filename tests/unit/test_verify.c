@@ -23,6 +23,7 @@ struct behind {
     struct repo *repo;
     unsigned damages;
     char kind[32];
+    int64_t anew_ns;
 };
 
 static struct repo *open_behind(const char *name, struct wrap_control *c)
@@ -80,6 +81,7 @@ static int verify(struct behind *x, double percent, uint64_t most, struct verify
                             .read_percent = percent,
                             .read_from = -1,
                             .resume = true,
+                            .anew_ns = x->anew_ns,
                             .cancel = &x->cancel,
                             .on_damage = note_damage,
                             .on_damage_arg = x};
@@ -346,6 +348,67 @@ static void another_choice(void **state)
     assert_true(v.contents_read < all.contents_read * 3 / 4);
 }
 
+/* A copy has the same key, names of packs, and directory in the cache. */
+static void a_copy_is_another_repository(void **state)
+{
+    (void)state;
+    struct behind *CLEANUP(behind_free) x = behind_new("original");
+    struct behind *CLEANUP(behind_free) copy = calloc(1, sizeof *copy);
+    struct verify_result v;
+    struct err e;
+    char command[1000], aside[400];
+    const struct blob_info first = find_pack(x, find_first);
+    assert_non_null(copy);
+    copy->control = (struct wrap_control)WRAP_INIT;
+    snprintf(command, sizeof command, "cp -r '%s' '%s.d'", path_of("original"), path_of("original"));
+    assert_int_equal(system(command), 0);
+    flip_byte(pack_path("original.d", &first), MIB);
+    interrupted(x, 100, IMAGE / 2);
+    copy->repo = open_behind("original.d", &copy->control);
+    assert_string_equal(repo_cache_dir(copy->repo), repo_cache_dir(x->repo));
+    assert_int_equal(verify(copy, 100, 0, &v, &e), -EBADMSG);
+    assert_int_equal(v.resumed_bytes, 0);
+    assert_int_equal(v.damages, 1);
+
+    /* Another disk at the place of the first one. */
+    snprintf(aside, sizeof aside, "%s.aside", path_of("original"));
+    assert_int_equal(rename(path_of("original"), aside), 0);
+    snprintf(command, sizeof command, "mv '%s.d' '%s'", path_of("original"), path_of("original"));
+    assert_int_equal(system(command), 0);
+    repo_free(copy->repo);
+    copy->repo = open_behind("original", &copy->control);
+    assert_int_equal(verify(copy, 100, 0, &v, &e), -EBADMSG);
+    assert_int_equal(v.resumed_bytes, 0);
+    snprintf(command, sizeof command, "rm -r '%s' && mv '%s' '%s'", path_of("original"), aside, path_of("original"));
+    assert_int_equal(system(command), 0);
+    assert_ok(verify(x, 100, 0, &v, &e), &e);
+    assert_true(v.resumed_bytes > 4 * MIB);
+}
+
+static void read_anew(void **state)
+{
+    (void)state;
+    struct behind *CLEANUP(behind_free) x = behind_new("anew");
+    struct verify_result v;
+    struct err e;
+    const struct blob_info first = find_pack(x, find_first);
+    interrupted(x, 100, IMAGE / 2);
+    flip_byte(pack_path("anew", &first), MIB); /* it was whole when it was read */
+    x->anew_ns = now_ns();
+    assert_int_equal(verify(x, 100, 0, &v, &e), -EBADMSG);
+    assert_int_equal(v.resumed_bytes, 0);
+    assert_true(v.since_ns >= x->anew_ns);
+    flip_byte(pack_path("anew", &first), MIB);
+
+    /* The next attempt of it goes on. */
+    interrupted(x, 100, IMAGE / 2);
+    x->anew_ns = now_ns();
+    interrupted(x, 100, IMAGE / 2);
+    assert_ok(verify(x, 100, 0, &v, &e), &e);
+    assert_true(v.resumed_bytes > 4 * MIB && v.resumed_bytes < IMAGE * 3 / 4);
+    assert_true(v.since_ns >= x->anew_ns);
+}
+
 static void cut_old_and_forged(void **state)
 {
     (void)state;
@@ -393,7 +456,7 @@ static struct verify_notes *notes_open(struct repo *r, const char *choice, struc
     struct err e = ERR_INIT;
     struct verify_notes *n;
     uint64_t salt = 7;
-    assert_ok(verify_notes_open(&n, r, choice, strlen(choice), &salt, &e), &e);
+    assert_ok(verify_notes_open(&n, r, choice, strlen(choice), 0, &salt, &e), &e);
     assert_ok(id_set_new(set, repo_cache_dir(r), verify_notes_expected(n), &e), &e);
     assert_ok(verify_notes_load(n, *set, &e), &e);
     return n;
@@ -447,11 +510,17 @@ static void notes_are_of_places(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pack_that_a_list_lacks), cmocka_unit_test(it_goes_on_where_it_was),
-        cmocka_unit_test(the_hint_says_so),       cmocka_unit_test(the_store_is_lost),
-        cmocka_unit_test(damage_on_both_sides),   cmocka_unit_test(what_was_stored_meanwhile),
-        cmocka_unit_test(another_choice),         cmocka_unit_test(cut_old_and_forged),
+        cmocka_unit_test(pack_that_a_list_lacks),
+        cmocka_unit_test(it_goes_on_where_it_was),
+        cmocka_unit_test(the_hint_says_so),
+        cmocka_unit_test(the_store_is_lost),
+        cmocka_unit_test(damage_on_both_sides),
+        cmocka_unit_test(what_was_stored_meanwhile),
+        cmocka_unit_test(another_choice),
+        cmocka_unit_test(cut_old_and_forged),
         cmocka_unit_test(notes_are_of_places),
+        cmocka_unit_test(a_copy_is_another_repository),
+        cmocka_unit_test(read_anew),
     };
     return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
 }

@@ -261,7 +261,7 @@ static int restore_members(struct job *j, struct err *e)
 static int verify_members(struct job *j, struct err *e)
 {
     const json_t *list = json_object_get(j->doc, "snapshots"), *percent = json_object_get(j->doc, "read_percent"),
-                 *from = json_object_get(j->doc, "read_from");
+                 *from = json_object_get(j->doc, "read_from"), *anew = json_object_get(j->doc, "anew_ns");
     if (list && !json_is_null(list) && !(json_is_string(list) && !strcmp(json_string_value(list), "all"))) {
         if (!json_is_array(list))
             return job_refuse(e, "snapshots", "is neither a list nor \"all\"");
@@ -278,6 +278,11 @@ static int verify_members(struct job *j, struct err *e)
         j->read_from = json_number_value(from);
         if (!json_is_number(from) || !(j->read_from >= 0 && j->read_from < 100))
             return job_refuse(e, "read_from", "is not a number from 0 to below 100");
+    }
+    if (anew && !json_is_null(anew)) {
+        j->anew_ns = json_integer_value(anew);
+        if (!json_is_integer(anew) || j->anew_ns < 0)
+            return job_refuse(e, "anew_ns", "is not a time in nanoseconds since 1970");
     }
     return 0;
 }
@@ -336,7 +341,7 @@ static const struct kind {
                     "incremental allocated "},
     [JOB_RESTORE] = {"restore", restore_members,
                      " snapshot path size target offset length overwrite verify differential allow_incomplete "},
-    [JOB_VERIFY] = {"verify", verify_members, " snapshots read_percent read_from "},
+    [JOB_VERIFY] = {"verify", verify_members, " snapshots read_percent read_from anew_ns "},
     [JOB_ADMIN] = {"admin", admin_members, " do "},
     [JOB_LOOK] = {MOVER_KIND_LOOK, look_members, " "},
     [JOB_MAINTAIN] = {"maintain", maintain_members, " full dry_run unsafe take_over machine "},

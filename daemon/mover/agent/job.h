@@ -75,6 +75,7 @@ struct job {
     /* verify */
     const json_t *snapshots;        /* NULL: all */
     double read_percent, read_from; /* as in struct verify_opts */
+    int64_t anew_ns;                /* likewise */
 
     /* admin */
     const json_t *steps;

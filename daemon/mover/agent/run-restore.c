@@ -124,6 +124,7 @@ int run_verify(struct run_context *x, struct repo *r, struct err *e)
         .limits = j->limits,
         .read_percent = j->read_percent,
         .read_from = j->read_from,
+        .anew_ns = j->anew_ns,
         .resume = true,
         .progress = x->progress,
         .cancel = x->cancel,
