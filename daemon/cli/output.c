@@ -4,6 +4,7 @@
 #include "daemon/cli/live.h"
 
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 
 static struct mover_cancel cancel;
@@ -90,18 +91,30 @@ void print_json(json_t *v)
     json_decref(v);
 }
 
+static void error_lines(FILE *f, const struct err *e, unsigned columns)
+{
+    fputs("snapferry: ", f);
+    print_within(f, text_name(e->msg), 11, 11, columns);
+    if (!e->hint[0])
+        return;
+    fputs("snapferry: ", f);
+    print_within(f, text_name(e->hint), 11, 11, columns);
+}
+
 void print_error(const struct options *o, const struct err *e)
 {
     unsigned columns = SCREEN_ENDLESS, rows;
+    char *text = NULL;
+    size_t len;
     if (isatty(STDERR_FILENO))
         live_size(&columns, &rows);
     fflush(stdout);
-    fputs("snapferry: ", stderr);
-    print_within(stderr, text_name(e->msg), 11, 11, columns);
-    if (e->hint[0]) {
-        fputs("snapferry: ", stderr);
-        print_within(stderr, text_name(e->hint), 11, 11, columns);
-    }
+    /* Whole: of several commands with one log the words would stand between each other's. */
+    FILE *out = open_memstream(&text, &len);
+    error_lines(out ? out : stderr, e, columns);
+    if (out && fclose(out) == 0)
+        fwrite(text, 1, len, stderr);
+    free(text);
     if (o->json && !result_printed)
         print_json(json_pack("{s:s, s:s, s:s, s:s, s:i}", "type", "error", "class", err_class_name(e->cls), "message",
                              e->msg, "hint", e->hint, "exitCode", (int)e->cls));
