@@ -157,12 +157,13 @@ $(WITHIN_OBJ): $(BUILD)/tests/snapferry/%.o: $(FLAGS)
 with_archives = -no-pie $(WITHIN_OBJ) $(filter-out $(WITHIN:lib%=-l%),$(1)) -lm
 # The programs that most shell tests start: they derive the key of a repository once (tests/snapferry/keys.c). The
 # daemon is there because it starts the mover that lies beside it.
+WRAP_KEYS := -Wl,--wrap=format_derive_key,--wrap=format_create
 KEYS_ONCE := $(patsubst $(BUILD)/%,$(BUILD)/tests/snapferry/%,$(filter-out %-rbd,$(PROGRAMS)))
 $(BUILD)/tests/snapferry/snapferry: $(CLI_OBJ)
 $(BUILD)/tests/snapferry/snapferry-mover: $(BUILD)/daemon/main/snapferry-mover.o
 $(filter-out %snapferryd,$(KEYS_ONCE)): $(BUILD)/tests/snapferry/keys.o $(LIBS) $(WITHIN_OBJ) $(FLAGS)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $(filter-out $(WITHIN_OBJ),$(filter %.o,$^)) -Wl,--wrap=format_derive_key $(LIBS) \
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $(filter-out $(WITHIN_OBJ),$(filter %.o,$^)) $(WRAP_KEYS) $(LIBS) \
 	    $(call with_archives,$(PKG_LIBS))
 $(BUILD)/tests/snapferry/snapferryd: $(DAEMON_OBJ) $(DAEMON_LIBS) $(WITHIN_OBJ) $(FLAGS)
 	$(call say,LD,$@)
@@ -172,7 +173,7 @@ $(BUILD)/tests/snapferry/snapferryd: $(DAEMON_OBJ) $(DAEMON_LIBS) $(WITHIN_OBJ) 
 OPENERS := $(addprefix $(BUILD)/tests/tools/,age_repository delete_content find_key index_entries lock_repository \
              make_index make_large manifests policy_keep)
 $(OPENERS): $(BUILD)/tests/snapferry/keys.o
-$(OPENERS): KEYS := $(BUILD)/tests/snapferry/keys.o -Wl,--wrap=format_derive_key
+$(OPENERS): KEYS := $(BUILD)/tests/snapferry/keys.o $(WRAP_KEYS)
 $(PRELOADED): $(BUILD)/tests/tools/%.so: tests/tools/%.c $(FLAGS)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)

@@ -104,7 +104,7 @@ daemon_start() {
             return 0
         fi
         kill -0 $DPID 2>/dev/null || { wait $DPID; return 1; }
-        sleep 0.05
+        pause 0.05
     done
     return 1
 }
@@ -128,7 +128,7 @@ daemon_gone() {
     local i
     for i in $(seq $(($1 * 20 * PATIENCE))); do
         daemon_alive || { wait "$DPID" 2>/dev/null; DPID=; return 0; }
-        sleep 0.05
+        pause 0.05
     done
     return 1
 }
@@ -156,7 +156,21 @@ daemon_setup() {
 
 # doc ID: the backup's or operation's document.
 doc() { askj describe "$1" | jq -c '.backup // .operation // .native // .volume // empty'; }
+# AWAIT: the tool that asks for a state, and waits for one, without a process for each question.
+AWAIT=$TOOLS/await_state
+[ -x "$AWAIT" ] || AWAIT=false
 state() {
+    local s rc
+    s=$("$AWAIT" "$RUN/control.sock" "$1" 2>/dev/null)
+    rc=$?
+    if [ $AWAIT != false ] && [ $rc -ne 3 ]; then
+        [ -z "$s" ] || echo "$s"
+        return 0
+    fi
+    state_asked "$1"
+}
+# By the command, which also looks into the records of a daemon that does not run.
+state_asked() {
     ask describe "$1" --json 2>>"$WORK/ask.err" | jq -r '(.backup // .operation // .native // .volume // empty).state'
 }
 final() { [[ $1 =~ ^(Completed|PartiallyFailed|Failed|Canceled|Skipped|Unknown|none|\|)*$ ]]; } # only such states
@@ -165,14 +179,17 @@ terminal() { case $1 in Completed | PartiallyFailed | Failed | Canceled | Skippe
 : "${PATIENCE:=4}"
 # wait_state ID REGEX SECONDS: until the state matches; prints the last one.
 wait_state() {
-    local s= end=$((SECONDS + $3 * PATIENCE)) pause=0.1 n=0
+    local s= end=$((SECONDS + $3 * PATIENCE)) pause=0.1 n=0 rc
     while [ $SECONDS -le $end ]; do
-        s=$(state "$1")
+        s=$("$AWAIT" "$RUN/control.sock" "$1" "$2" $((end - SECONDS)) 2>/dev/null)
+        rc=$?
+        [ $AWAIT = false ] || [ $rc -eq 3 ] || { echo "$s"; return $rc; }
+        s=$(state_asked "$1")
         [[ $s =~ ^($2)$ ]] && { echo "$s"; return 0; }
         terminal "$s" && break
         # A final state is not missed by looking less often.
         [ $((n += 1)) -ne 5 ] || ! final "$2" || pause=0.3
-        sleep $pause
+        pause $pause
     done
     echo "$s"
     return 1
@@ -190,7 +207,7 @@ until_true() {
         [ $until_took -gt $until_pause ] || until_took=$until_pause
         [ $until_took -lt 999 ] || until_took=999
         printf -v until_took '0.%03d' $until_took
-        sleep $until_took
+        pause $until_took
     done
 }
 # submit ARGS...: a backup; prints its id.
@@ -199,6 +216,8 @@ submit() { askj backup "$@" | jq -r '.backup // empty'; }
 ops() { askj describe "$1" | jq -c '.backup.operations[]?'; }
 op_id() { ops "$1" | jq -r --arg v "${2:-}" 'select($v == "" or .volume == $v) | .id' | head -n 1; }
 mover_pid() { doc "$1" | jq -r '.mover.pid // .details.mover.pid // empty'; }
+# The file in which an operation's mover leaves its result (daemon/protocol/mover-files.c).
+result_of() { echo "$STATE/results/$(printf %s "$1" | sha256sum | head -c 32).json"; }
 # hold_mover OPERATION SECONDS: waits until it is recorded as Running and stops its process at once (SIGSTOP). Prints
 # the PID. Fails also if it has ended before that was seen.
 hold_mover() {
@@ -212,7 +231,8 @@ hold_mover() {
                 grep -q '^State:.[TZ]' "/proc/$pid/status" 2>/dev/null && break
                 sleep 0.02
             done
-            grep -q '^State:.T' "/proc/$pid/status" 2>/dev/null && echo "$pid" && return
+            # What has left its result has done its work, although the record knows nothing of it yet.
+            grep -q '^State:.T' "/proc/$pid/status" 2>/dev/null && [ ! -s "$(result_of "$1")" ] && echo "$pid" && return
             kill -CONT "$pid" 2>/dev/null
             return 1
         fi

@@ -6,7 +6,8 @@ SNAPFERRY=$(realpath "$SNAPFERRY") TOOLS=$(realpath -m "$TOOLS")
 [ -x "$SNAPFERRY" ] || { echo "Bail out! there is no $SNAPFERRY: run make first" >&2; exit 1; }
 [ -z "${ON_DISK:-}" ] || TMPDIR=${DISK_TMPDIR:-${TMPDIR:-/tmp}} SCRATCH= # not in memory (tests/run.sh)
 WORK=$(mktemp -d "${SCRATCH:-${TMPDIR:-/tmp}/snapferry-test.}XXXXXX")
-export XDG_CACHE_HOME=$WORK/cache HOME=$WORK
+export XDG_CACHE_HOME=$WORK/cache HOME=$WORK SNAPFERRY_TEST_SALTS=$WORK/.salts
+: >"$SNAPFERRY_TEST_SALTS"
 CACHE=$WORK/cache
 # jq 1.6 parses its builtins at every start, for 30 ms of CPU, and the tests start it thousands of times: theirs is
 # gojq, the same language written in Go (2 ms), where it is installed. It orders the members of objects by their name.
@@ -83,6 +84,9 @@ expect() {
 # same NAME A B: two values are equal.
 same() { if [ "$2" = "$3" ]; then pass "$1"; else fail "$1" "\"$2\" is not \"$3\""; fi; }
 
+# pause SECONDS: sleep(1) without a process.
+mkfifo "$WORK/.pause"
+pause() { read -rt "$1" <>"$WORK/.pause" || return 0; }
 # secret FILE: what comes on standard input, in a file that only its owner can read, as password files have to be.
 secret() { (umask 077; cat >"$1.secret") && mv -f "$1.secret" "$1"; }
 # opener: sets SF to the command that derives each key once (tests/snapferry/keys.c), which lies in the build's

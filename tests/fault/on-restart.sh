@@ -55,6 +55,7 @@ running "$WORK/xfs/v.img"
 daemon_stop
 kill -CONT "$PID"
 until_true 30 eval "! kill -0 $PID 2>/dev/null"
+check "its result is there, by which hold_mover knows one that has ended" test -s "$(result_of "$O")"
 starts "it finished while there was no daemon"
 same "a result that was left counts: Completed" "$(wait_state "$A" Completed 40)" Completed
 until_true 10 settled

@@ -5,6 +5,10 @@
  * build/tests/snapferry/, beside the same objects as the programs of build/, and into the programs of build/tests/tools
  * that open a repository. What was derived is in the file build/tests/snapferry/keys (of programs that were copied
  * elsewhere: beside them), until there are too many; where it cannot be read or written, the key is derived as ever.
+ *
+ * A new repository has a salt of its own, which would be derived once in any case: those that a script makes are
+ * numbered by the file SNAPFERRY_TEST_SALTS (tests/lib.sh), and the first of each script have the same one, the second
+ * ones another, and so on. All other keys of theirs are random.
  */
 #include "repo/format.h"
 
@@ -22,6 +26,9 @@ int __real_format_derive_key(const char *algo, const char *password, const uint8
                              uint8_t key[32], struct err *e);
 int __wrap_format_derive_key(const char *algo, const char *password, const uint8_t *salt, size_t salt_len,
                              uint8_t key[32], struct err *e);
+
+int __real_format_create(struct blobs *b, const struct format_create *c, const char *password, struct err *e);
+int __wrap_format_create(struct blobs *b, const struct format_create *c, const char *password, struct err *e);
 
 #define KEYS_MAX 2000
 
@@ -86,4 +93,24 @@ int __wrap_format_derive_key(const char *algo, const char *password, const uint8
     }
     memcpy(key, d.key, sizeof d.key);
     return 0;
+}
+
+/* The number of a new repository among those of a script; -1: there is no such file. */
+static int64_t salt_number(void)
+{
+    const char *path = getenv("SNAPFERRY_TEST_SALTS");
+    CLEANUP_CLOSE int fd = path ? open(path, O_WRONLY | O_APPEND | O_CLOEXEC) : -1;
+    return fd >= 0 && write(fd, "\n", 1) == 1 ? lseek(fd, 0, SEEK_CUR) : -1;
+}
+
+int __wrap_format_create(struct blobs *b, const struct format_create *c, const char *password, struct err *e)
+{
+    struct format_create numbered = *c;
+    uint8_t id[32] = "salt of a repository of a test";
+    const int64_t n = c->unique_id ? -1 : salt_number();
+    if (n > 0) {
+        memcpy(id, &n, sizeof n);
+        numbered.unique_id = id;
+    }
+    return __real_format_create(b, &numbered, password, e);
 }
