@@ -81,6 +81,18 @@ target = $WORK/far/scratch"
 config_class xfs "$WORK/xfs" 'snapshots-to-retain = 1' 'backup-storage-class = far' "hook-pre-snapshot = $WORK/hook" \
     "hook-post-snapshot = $WORK/hook"
 
+# Something that the daemon started, by what it has said from line $from on.
+killed() { tail -n +$((from + 1)) "$LOG" | grep -q 'killed by signal 9'; }
+# during VERB...: until the command has ended, or the daemon or what it has started has died.
+during() {
+    local pid
+    timeout $((8 * PATIENCE)) "$SNAPFERRY" "$@" --wait --quiet --runtime-dir "$RUN" --state-dir "$STATE" \
+        --config-dir "$CONF" >/dev/null 2>&1 &
+    pid=$!
+    while kill -0 $pid 2>/dev/null && daemon_alive && ! killed; do pause 0.1; done
+    kill $pid 2>/dev/null
+    wait $pid 2>/dev/null
+}
 if [ -z "${POINTS:-}" ]; then
     POINTS=$(all_points | comm -23 - <(listed) | awk -v n=$SHARDS -v k="$SHARD" 'NR % n == k')
 fi
@@ -91,25 +103,24 @@ for point in $POINTS; do
 volumes = $WORK/xfs/v.img
 on-calendar = *:*:0/2"
     daemon_start SNAPFERRY_CRASH_AT="$point" || true
-    A=$(timeout 10 "$SNAPFERRY" backup "$WORK/xfs/v.img" --json --runtime-dir "$RUN" --state-dir "$STATE" \
-        --config-dir "$CONF" 2>/dev/null | tail -n 1 | jq -r '.backup // empty' 2>/dev/null)
-    end=$((SECONDS + 6))
+    A=$(timeout $((10 * PATIENCE)) "$SNAPFERRY" backup "$WORK/xfs/v.img" --json --runtime-dir "$RUN" \
+        --state-dir "$STATE" --config-dir "$CONF" 2>/dev/null | tail -n 1 | jq -r '.backup // empty' 2>/dev/null)
+    # What does not come by then is not on the way, however busy the machine is.
+    end=$((SECONDS + 6 * PATIENCE))
     hit=no
     while [ $SECONDS -lt $end ]; do
         daemon_alive || { hit=daemon; break; }
-        tail -n +$((from + 1)) "$LOG" | grep -q 'killed by signal 9' && { hit=step; break; }
+        killed && { hit=step; break; }
         [ -n "$A" ] && settled && break
-        sleep 0.1
+        pause 0.1
     done
     daemon_alive || hit=daemon
     if [ $hit = no ] && [ -n "$A" ]; then
         # Not on the way of a backup: a restore, then a delete.
-        timeout 8 "$SNAPFERRY" restore "$A/$WORK/xfs/v.img" "$WORK/xfs/out.$point" --wait --quiet --runtime-dir "$RUN" \
-            --state-dir "$STATE" --config-dir "$CONF" >/dev/null 2>&1
-        daemon_alive && timeout 5 "$SNAPFERRY" delete "$A" --wait --quiet --runtime-dir "$RUN" --state-dir "$STATE" \
-            --config-dir "$CONF" >/dev/null 2>&1
+        during restore "$A/$WORK/xfs/v.img" "$WORK/xfs/out.$point"
+        ! daemon_alive || killed || during delete "$A"
         daemon_alive || hit=daemon
-        tail -n +$((from + 1)) "$LOG" | grep -q 'killed by signal 9' && hit=step
+        killed && hit=step
     fi
     daemon_kill
     rm -f "$CONF/conf.d/job.ini"
