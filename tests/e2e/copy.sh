@@ -145,7 +145,8 @@ same "of several at the same time none disturbs another" \
     "$(grep -vE 'is being written|wait for its end|is making the copy' "$WORK/two.err")" ""
 strace -f -e trace=write -o "$WORK/trace" "$SNAPFERRY" -r "$WORK/none" --password-file "$WORK/password" snapshot list \
     2>/dev/null
-same "an error and its hint are written at once, into a log that others write to" "$(grep -c 'write(2, ' "$WORK/trace")" 1
+same "an error and its hint are written at once, into a log that others write to" \
+    "$(grep -c 'write(2, ' "$WORK/trace")" 1
 check "the next one has what they have left to do" sf "$R" repo sync-to "$WORK/two" --quiet
 check "and the copy is whole" sf "$WORK/two" verify --quiet
 blobs_of() { (cd "$1" && find . -name '*.f' ! -name '*.copy.f' -exec sha256sum {} + | sort -k 2); }
