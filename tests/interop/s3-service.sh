@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
 # Backups and maintenance in any S3 service (MinIO, AWS): S3_ENDPOINT=http://HOST:PORT S3_BUCKET=NAME, and a file of
-# credentials, S3_KEYS=FILE; S3_CA=FILE has the certificate of its authority. First with -r, as tests/e2e/radosgw.sh does
-# with Ceph's, then by a daemon, whose movers have a child that connects.
+# credentials, S3_KEYS=FILE; S3_CA=FILE has the certificate of its authority. First with -r, as tests/e2e/radosgw.sh
+# does with Ceph's, then by a daemon, whose movers have a child that connects.
 . "$(dirname "$0")/../daemon-lib.sh"
 if [ -z "${S3_ENDPOINT:-}" ]; then
     skip "backups and maintenance in an S3 service" "no S3_ENDPOINT=http://HOST:PORT was given"
