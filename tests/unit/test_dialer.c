@@ -237,6 +237,12 @@ static void a_dead_first_address_costs_little(void **state)
     passes_bytes(to_both(&p, &full, 20000), p.fd);
     assert_int_equal(to_both(&closed, &closed, 20000), -ECONNREFUSED);
     assert_int_equal(to_both(&closed, &full, 700), -ETIMEDOUT);
+    /* Of several errors the one that tells most: TCP has no way to a group of hosts. */
+    struct port nowhere = {.fd = -1, .a = closed.a, .target = closed.target};
+    nowhere.a.sin_addr.s_addr = htonl(0xe0000001);
+    assert_int_equal(to_both(&nowhere, &nowhere, 20000), -ENETUNREACH);
+    assert_int_equal(to_both(&nowhere, &closed, 20000), -ECONNREFUSED);
+    assert_int_equal(to_both(&closed, &nowhere, 20000), -ECONNREFUSED);
     port_close(&full);
     port_close(&closed);
     port_close(&p);

@@ -17,12 +17,18 @@
 struct race {
     struct pollfd p[1 + AT_ONCE]; /* the first: whether it is still wanted */
     unsigned n;
-    int sys; /* of the first that failed */
+    int sys; /* of the first that failed, rather of one that was on its way */
 };
+
+/* An address for which this machine has no way, often the one of IPv6, says least about why none was reached. */
+static bool is_of_here(int sys)
+{
+    return sys == ENETUNREACH || sys == EADDRNOTAVAIL || sys == EAFNOSUPPORT;
+}
 
 static void race_failed(struct race *r, int sys)
 {
-    if (!r->sys)
+    if (!r->sys || (is_of_here(r->sys) && !is_of_here(sys)))
         r->sys = sys;
 }
 
