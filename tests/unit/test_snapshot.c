@@ -472,7 +472,7 @@ static void test_find(void **state)
     assert_ok(snapshot_find(w.t.r, w.last, NULL, &s, &e), &e);
     object_id_text(&s.root.obj, root);
     snapshot_clear(&s);
-    assert_int_equal(snapshot_find(w.t.r, root, NULL, &s, &e), -EINVAL);
+    assert_true(snapshot_find(w.t.r, root, NULL, &s, &e) < 0);
     assert_int_equal(e.cls, ERR_USAGE);
     assert_non_null(strstr(e.msg, newest));
     assert_non_null(strstr(e.msg, w.last));
